@@ -1,0 +1,53 @@
+# Two commands do all the set-up on a fresh machine: `make chat` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: chat setup fmt lint types imports quick test test-gpu slow snap bench size check
+
+chat: $(STAMP)
+	$(BIN)/ds4chat $(ARGS)
+
+setup: $(STAMP)
+
+$(STAMP): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ds4chat needs Python 3.11 or newer; set PYTHON=python3.x")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $@
+
+fmt: $(STAMP)
+	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check . && $(BIN)/ruff check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+imports: $(STAMP)
+	$(BIN)/lint-imports
+
+quick: $(STAMP)
+	$(BIN)/python -m pytest -q -n 2 tests/unit tests/contract
+
+test: $(STAMP)
+	$(BIN)/python -m pytest -n 2 tests
+
+slow: $(STAMP)
+	$(BIN)/python -m pytest -m slow tests
+
+test-gpu: $(STAMP)
+	$(BIN)/python -m pytest -m gpu tests
+
+snap: $(STAMP)
+	DS4CHAT_UPDATE_SNAPSHOTS=1 $(BIN)/python -m pytest -q tests/pilot
+
+bench: $(STAMP)
+	$(BIN)/ds4chat bench open
+
+size: $(STAMP)
+	$(BIN)/python -m tests.sizes
+
+check: lint types imports quick

@@ -1,0 +1,1 @@
+"""Starts the engine process and speaks the protocol with it."""

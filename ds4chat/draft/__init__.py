@@ -1,0 +1,1 @@
+"""DSpark: the draft module and the accept rules."""

@@ -1,0 +1,1 @@
+"""Bytes on disk: the GGUF directory and the block formats. NumPy only."""

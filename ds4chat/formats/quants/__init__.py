@@ -1,0 +1,1 @@
+"""One file a block format: a decoder and a record."""

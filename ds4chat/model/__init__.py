@@ -1,0 +1,1 @@
+"""The target model: configuration, binding, layers, KV log."""

@@ -1,0 +1,1 @@
+"""The parts of a V4 block."""

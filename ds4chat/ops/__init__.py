@@ -1,0 +1,1 @@
+"""Operations of the model with one public function each."""

@@ -1,0 +1,98 @@
+"""Requests from the screen to the engine.
+
+Each is answered by exactly one `Done` or `Refused` with its `request_id`. A reply's end is not
+the answer of `Submit` (that only says: accepted) but the event `TurnFinished`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ds4chat.protocol.types import Message, Sampling, SpecOptions, ThinkMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """Open a model file and its support file. Progress comes as `ModelLoading`."""
+
+    request_id: int
+    model_path: str
+    support_path: str = ""  # empty: none
+    backend: str = "auto"
+    ctx: int | None = None  # None: the engine's default for this file
+    kv_fp8: bool = True
+    spec: SpecOptions = field(default_factory=SpecOptions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submit:
+    """Answer a conversation. The whole conversation is sent; the engine reuses what it holds.
+
+    `messages` ends with a user message. `turn_id` is chosen by the caller and names the turn in
+    every event. Nothing is remembered between turns except the KV cache, so that a restarted
+    engine needs no other command than `Load` before it.
+    """
+
+    request_id: int
+    turn_id: int
+    messages: tuple[Message, ...]
+    lane: int = 0
+    think: ThinkMode = ThinkMode.OFF
+    sampling: Sampling = field(default_factory=Sampling)
+    spec: SpecOptions = field(default_factory=SpecOptions)
+    max_tokens: int | None = None  # None: up to the context
+    stop: tuple[str, ...] = ()
+    ignore_end: bool = False  # end tokens do not end the reply (benchmarks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancel:
+    """Stop the running turn of a lane after the round in progress; what was made is kept."""
+
+    request_id: int
+    lane: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetSpeculation:
+    """Change how the running turn speculates, from the next round; the KV cache is kept."""
+
+    request_id: int
+    spec: SpecOptions
+    lane: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopThinking:
+    """Close the reasoning section now (a forced `</think>`) and answer."""
+
+    request_id: int
+    lane: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokenize:
+    """Count and list the tokens of a text (plain: markers are text). Answer: `Tokenized`."""
+
+    request_id: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CloseSession:
+    """Forget a lane's KV cache."""
+
+    request_id: int
+    lane: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shutdown:
+    """End the engine process; a running turn is cancelled first."""
+
+    request_id: int
+
+
+Command = (
+    Load | Submit | Cancel | SetSpeculation | StopThinking | Tokenize | CloseSession | Shutdown
+)

@@ -1,0 +1,1 @@
+"""Text without tensors: tokenizer, incremental decoding, prompts, channels."""
