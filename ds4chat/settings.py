@@ -1,0 +1,371 @@
+"""Every setting of the program, once; and the only reader of the process environment.
+
+A value comes from the strongest of four layers: default < settings file (TOML) < environment
+(`DS4CHAT_<NAME>`) < command line; each value remembers its layer. To add a setting, add one
+field to `Settings`: `--help`, the variable's name and the settings screen derive from it.
+
+This module must not know the engine or the screen: choices are plain words.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import tomllib
+import typing
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from ds4chat.errors import SettingsError
+
+ENV_PREFIX = "DS4CHAT_"
+MAX_FILE_BYTES = 1 << 20
+
+# Variables that start like a setting's and are none (the test suite reads them).
+_NOT_SETTINGS = frozenset({"DS4CHAT_UPDATE_SNAPSHOTS"})
+_PATH_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+_TRUE = frozenset({"1", "true", "yes", "on"})
+_FALSE = frozenset({"0", "false", "no", "off"})
+
+Value = bool | int | float | str | None
+
+
+class Origin(StrEnum):
+    """The layer that a value came from, weakest first."""
+
+    DEFAULT = "default"
+    FILE = "settings file"
+    ENVIRONMENT = "environment"
+    COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """What the table knows about one setting.
+
+    `flags` take a value; `shortcuts` are flags that stand for one. `is_optional` settings also
+    take the word `auto`, which is None: the program decides.
+    """
+
+    name: str
+    kind: type[bool] | type[int] | type[float] | type[str]
+    is_optional: bool
+    default: Value
+    doc: str
+    choices: tuple[str, ...]
+    bounds: tuple[float, float] | None
+    flags: tuple[str, ...]
+    shortcuts: tuple[tuple[str, Value], ...]
+    metavar: str
+
+    @property
+    def variable(self) -> str:
+        """Name of the environment variable."""
+        return ENV_PREFIX + self.name.upper()
+
+    def parse(self, raw: object, where: str) -> Value:
+        """Check a value from any layer; `where` says in words which one.
+
+        Raises:
+            SettingsError: wrong type, not a choice, or out of range.
+        """
+        if self.is_optional and (raw is None or raw == "auto"):
+            return None
+        value = self._typed(raw)
+        if value is None:
+            raise self._refuse(raw, where)
+        if self.choices and value not in self.choices:
+            raise self._refuse(raw, where, nearest(str(value), self.choices))
+        if self.bounds is not None:
+            low, high = self.bounds
+            if not low <= typing.cast(float, value) <= high:
+                raise self._refuse(raw, where)
+        return value
+
+    @property
+    def wanted(self) -> str:
+        """The allowed values, in words."""
+        words = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+        wanted = " | ".join(self.choices) or words[self.kind]
+        if self.bounds is not None:
+            low, high = self.bounds
+            wanted += f" from {low:g}" + (f" to {high:g}" if math.isfinite(high) else "")
+        return wanted + (", or auto" if self.is_optional else "")
+
+    def _typed(self, raw: object) -> Value:
+        if isinstance(raw, str):
+            return self._from_text(raw)
+        if self.kind is float and type(raw) is int:
+            return float(raw)
+        if type(raw) is not self.kind:
+            return None
+        if isinstance(raw, float) and not math.isfinite(raw):
+            return None
+        return typing.cast(Value, raw)
+
+    def _from_text(self, text: str) -> Value:
+        if self.kind is str:
+            return text
+        if self.kind is bool:
+            word = text.strip().lower()
+            return True if word in _TRUE else False if word in _FALSE else None
+        try:
+            number = int(text) if self.kind is int else float(text)
+        except ValueError:
+            return None
+        return number if math.isfinite(number) else None
+
+    def _refuse(self, raw: object, where: str, near: str = "") -> SettingsError:
+        hint = f"Did you mean {near!r}?" if near else f"{self.name}: {self.doc}"
+        return SettingsError(f"{where}: {raw!r:.60} is not {self.wanted}", hint)
+
+
+def _setting(  # the rows of the table below
+    default: Value,
+    doc: str,
+    *,
+    choices: tuple[str, ...] = (),
+    bounds: tuple[float, float] | None = None,
+    flags: str = "",
+    shortcuts: Mapping[str, Value] | None = None,
+    metavar: str = "",
+) -> Any:
+    names = {"flags": tuple(flags.split()), "shortcuts": tuple((shortcuts or {}).items())}
+    shape = {"doc": doc, "choices": choices, "bounds": bounds, "metavar": metavar}
+    return field(default=default, metadata=names | shape)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The table of settings, and the values of one start."""
+
+    # fmt: off
+    model: str = _setting(
+        "", "Main GGUF file; empty: the pair that ships with the program.",
+        flags="-m --model", metavar="FILE")
+    support: str | None = _setting(
+        None, "DSpark support GGUF; auto: the one beside the model; none: no drafting.",
+        flags="--support --mtp --mtp-model --draft-gguf --draft-model -md", metavar="FILE")
+    support_required: bool = _setting(
+        False, "Refuse to start when the support file cannot be used.",
+        shortcuts={"--dspark-strict": True})
+    backend: str = _setting(
+        "auto", "Where MLX runs.", choices=("auto", "metal", "cuda", "cpu"),
+        flags="--backend", shortcuts={"--metal": "metal", "--cuda": "cuda", "--cpu": "cpu"})
+    ctx: int | None = _setting(
+        None, "Context in tokens; auto: what the file and the memory allow.",
+        bounds=(16, math.inf), flags="-c --ctx", metavar="N")
+    kv_fp8: bool = _setting(
+        True, "FP8 KV and FP4 indexer round trips, which the model was trained with.",
+        shortcuts={"--kv-fp8": True, "--no-kv-fp8": False})
+    spec: bool = _setting(
+        True, "Speculative decoding; false: one target pass a token.",
+        shortcuts={"--spec": True, "--dspark": True,
+                   "--no-spec": False, "--plain": False, "--quality": False})
+    policy: str = _setting(
+        "money", "How far to draft: by measured gain, by ds4's window rule, or always all.",
+        choices=("money", "window", "fixed"), flags="--policy")
+    draft_max: int | None = _setting(
+        None, "Most drafts verified in a round; auto: the whole block.",
+        bounds=(1, 16), flags="--draft-max", metavar="N")
+    confidence: float | None = _setting(
+        None, "Drafts below this confidence are not verified; auto: the policy's own.",
+        bounds=(0, 1), flags="--confidence --dspark-confidence", metavar="F")
+    temp: float = _setting(
+        0.0, "Sampling temperature; 0 takes the likeliest token.",
+        bounds=(0, 100), flags="--temp", metavar="F")
+    top_p: float = _setting(
+        1.0, "Sample from the smallest set of tokens with this much probability.",
+        bounds=(0, 1), flags="--top-p", metavar="F")
+    top_k: int = _setting(
+        0, "Sample from the K likeliest tokens; 0: all.",
+        bounds=(0, math.inf), flags="--top-k", metavar="N")
+    min_p: float = _setting(
+        0.0, "Drop tokens below this share of the likeliest token's probability.",
+        bounds=(0, 1), flags="--min-p", metavar="F")
+    seed: int = _setting(
+        0, "Seed of the sampling noise.", bounds=(0, 2**63 - 1), flags="--seed", metavar="N")
+    max_tokens: int | None = _setting(
+        None, "Longest reply in tokens, reasoning included; auto: up to the context.",
+        bounds=(1, math.inf), flags="-n --max-tokens --tokens", metavar="N")
+    system: str = _setting(
+        "", "System prompt.", flags="-s --system -sys", metavar="TEXT")
+    system_file: str = _setting(
+        "", "File that holds the system prompt.", flags="--system-file", metavar="FILE")
+    think: str | None = _setting(
+        None, "How much the model reasons; auto: the model's default.",
+        choices=("off", "low", "high", "max"),
+        shortcuts={"--think-low": "low", "--think": "high",
+                   "--think-max": "max", "--nothink": "off"})
+    show_thinking: bool = _setting(
+        False, "One shot: send the reasoning to stderr.", shortcuts={"--show-thinking": True})
+    theme: str = _setting(
+        "", "Colour theme; empty: the default one.", flags="--theme", metavar="NAME")
+    color: str = _setting(
+        "auto", "Whether to colour.", choices=("auto", "always", "never"), flags="--color")
+    # fmt: on
+
+    origins: Mapping[str, Origin] = field(default_factory=dict, compare=False)
+
+    def origin(self, name: str) -> Origin:
+        """Say which layer set `name`."""
+        return self.origins.get(name, Origin.DEFAULT)
+
+
+@cache
+def rows() -> tuple[Row, ...]:
+    """The table: one row a setting, in the order of `--help`."""
+    hints = typing.get_type_hints(Settings)
+    return tuple(
+        Row(
+            name=item.name,
+            kind=_kind_of(hints[item.name]),
+            is_optional=type(None) in typing.get_args(hints[item.name]),
+            default=typing.cast(Value, item.default),
+            **item.metadata,
+        )
+        for item in fields(Settings)
+        if item.metadata
+    )
+
+
+def _kind_of(hint: Any) -> Any:
+    options = [option for option in typing.get_args(hint) if option is not type(None)]
+    return options[0] if options else hint
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The known word that is most like `word`, or an empty string."""
+    found = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    return found[0] if found else ""
+
+
+def load(
+    command_line: Mapping[str, object] | None = None,
+    *,
+    config_file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+) -> Settings:
+    """Join the four layers.
+
+    Args:
+        command_line: setting name to value, only those that were given.
+        config_file: TOML file; it need not exist.
+        environ: the environment; None: the process's own.
+
+    Raises:
+        SettingsError: an unknown name or an unusable value, in any layer.
+    """
+    table = {row.name: row for row in rows()}
+    values: dict[str, Any] = {}
+    origins: dict[str, Origin] = {}
+    layers = (
+        (Origin.FILE, _file_layer(config_file)),
+        (Origin.ENVIRONMENT, _environment_layer(os.environ if environ is None else environ)),
+        (Origin.COMMAND_LINE, _command_line_layer(command_line or {})),
+    )
+    for origin, layer in layers:
+        for name, (raw, where) in layer.items():
+            if name not in table:
+                raise _unknown(where, name, table)
+            values[name] = table[name].parse(raw, where)
+            origins[name] = origin
+    return Settings(**values, origins=origins)
+
+
+_Layer = dict[str, tuple[object, str]]
+
+
+def _unknown(where: str, name: str, known: Iterable[str]) -> SettingsError:
+    near = nearest(name, known)
+    hint = f"Did you mean {near!r}?" if near else "`ds4chat --help` lists the settings."
+    return SettingsError(f"{where}: unknown setting {name!r:.60}", hint)
+
+
+def _file_layer(path: Path | None) -> _Layer:
+    if path is None or not path.exists():
+        return {}
+    try:
+        size = path.stat().st_size
+        if size > MAX_FILE_BYTES:
+            raise SettingsError(f"{path}: {size:,} bytes; the limit is {MAX_FILE_BYTES:,}")
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise SettingsError(f"{path}: not UTF-8 text") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(
+            f"{path}: not TOML: {error}", "One `name = value` a line."
+        ) from error
+    return {name: (raw, f"{path}, {name}") for name, raw in found.items()}
+
+
+def _environment_layer(environ: Mapping[str, str]) -> _Layer:
+    return {
+        name.removeprefix(ENV_PREFIX).lower(): (raw, name)
+        for name, raw in environ.items()
+        if name.startswith(ENV_PREFIX) and name not in _NOT_SETTINGS
+    }
+
+
+def _command_line_layer(given: Mapping[str, object]) -> _Layer:
+    flags = {row.name: (*row.flags, *(flag for flag, _ in row.shortcuts)) for row in rows()}
+    return {
+        name: (raw, next((f for f in flags.get(name, ()) if f.startswith("--")), name))
+        for name, raw in given.items()
+    }
+
+
+# What else is read from the environment.
+
+
+def path_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that say where a person's files lie, for `paths.UserDirs`."""
+    source = os.environ if environ is None else environ
+    return {name: source[name] for name in _PATH_VARIABLES if source.get(name)}
+
+
+def dspark_knobs(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The `DS4_DSPARK_*` variables, unread: the window policy gives them meaning."""
+    source = os.environ if environ is None else environ
+    return {name: raw for name, raw in source.items() if name.startswith("DS4_DSPARK_")}
+
+
+def editor_command(environ: Mapping[str, str] | None = None) -> str:
+    """The person's editor (`VISUAL`, then `EDITOR`), or an empty string."""
+    source = os.environ if environ is None else environ
+    return source.get("VISUAL") or source.get("EDITOR") or ""
+
+
+def is_dumb_terminal(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether `TERM` names a terminal without cursor movement."""
+    source = os.environ if environ is None else environ
+    return source.get("TERM", "") in ("", "dumb", "unknown")
+
+
+def wants_color(color: str, is_tty: bool, environ: Mapping[str, str] | None = None) -> bool:
+    """Decide `--color`; `auto` colours a terminal unless `NO_COLOR` is set (no-color.org)."""
+    source = os.environ if environ is None else environ
+    if color != "auto":
+        return color == "always"
+    return is_tty and not source.get("NO_COLOR") and not is_dumb_terminal(source)
+
+
+def prepare_textual(color: str, environ: MutableMapping[str, str] | None = None) -> None:
+    """Set what Textual reads when it is imported; call before that.
+
+    120 frames a second halve the delay between a key and its echo; `--color` wins over
+    `NO_COLOR`, which Textual honours by itself.
+    """
+    target = os.environ if environ is None else environ
+    target.setdefault("TEXTUAL_FPS", "120")
+    if color == "never":
+        target["NO_COLOR"] = "1"
+    elif color == "always":
+        target.pop("NO_COLOR", None)

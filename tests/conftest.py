@@ -1,0 +1,49 @@
+"""Keep the machine out of the tests: own folders, clean environment, no network."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+_LOOKS = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
+
+
+@pytest.fixture(autouse=True)
+def isolated_environment(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """Point HOME and the XDG folders at an empty place; drop the person's own settings."""
+    home = tmp_path_factory.mktemp("home")
+    for name in list(os.environ):
+        is_ours = name.startswith(("DS4CHAT_", "DS4_DSPARK_", "XDG_"))
+        if is_ours and name != "DS4CHAT_UPDATE_SNAPSHOTS":
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(home))
+    for name, folder in (("CONFIG", "config"), ("DATA", "data"), ("STATE", "state")):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(home / folder))
+    for name, value in _LOOKS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return home
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Refuse every connection but those inside this machine's kernel (AF_UNIX)."""
+    connect = socket.socket.connect
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        if self.family != socket.AF_UNIX:
+            refuse()
+        connect(self, address)
+
+    def refuse(*_args: object, **_kwargs: object) -> NoReturn:
+        raise AssertionError("a test tried to use the network")
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+    monkeypatch.setattr(socket.socket, "connect_ex", guarded)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
