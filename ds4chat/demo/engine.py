@@ -1,0 +1,347 @@
+"""The scripted engine: the protocol's `EngineLink` on a thread of its own, with no model."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Iterator
+from typing import assert_never
+
+from ds4chat.demo.script import Reply, Script, pieces_of, prompt_ids
+from ds4chat.demo.tally import Tally
+from ds4chat.demo.turn import Drafting, Turn
+from ds4chat.errors import EngineError
+from ds4chat.protocol.commands import (
+    Cancel,
+    CloseSession,
+    Command,
+    Load,
+    SetSpeculation,
+    Shutdown,
+    StopThinking,
+    Submit,
+    Tokenize,
+)
+from ds4chat.protocol.engine import Emit
+from ds4chat.protocol.events import (
+    Done,
+    EngineFailed,
+    Event,
+    Hello,
+    ModelLoading,
+    ModelReady,
+    PlainStep,
+    PrefillProgress,
+    Refused,
+    RoundVerified,
+    Tokenized,
+    TurnFinished,
+    TurnStarted,
+)
+from ds4chat.protocol.types import PROTOCOL_VERSION, Channel, SpecState
+
+PREFILL_CHUNK = 256  # prompt tokens between two PrefillProgress
+LOAD_STEPS = 8  # ModelLoading events of a stage
+
+_GONE = "the engine is not running"
+
+
+class _Crash(Exception):  # noqa: N818 - not an error: a scripted death of the thread
+    """The script says that the engine dies here."""
+
+
+class _Stop(Exception):  # noqa: N818 - the way out of the thread, not an error
+    """`Shutdown` or `close` was called."""
+
+
+class ScriptedEngine:
+    """Answers from a `Script`.
+
+    Args:
+        script: what to say.
+        pace: how much of the scripted time really passes: 1 as scripted, 0 at once.
+    """
+
+    def __init__(self, script: Script, *, pace: float = 1.0) -> None:
+        self._script = script
+        self._pace = pace
+        self._emit: Emit | None = None
+        self._life: _Life | None = None
+        self._n_lives = 0
+
+    def start(self, emit: Emit) -> None:
+        """Start the thread; `Hello` is the first event."""
+        self._emit = emit
+        self._begin(emit)
+
+    def send(self, command: Command) -> None:
+        """Queue a command, or refuse it when the engine is gone."""
+        if self._life is not None and self._life.is_alive:
+            self._life.inbox.put(command)
+        elif self._emit is not None:
+            hint = "restart the engine"
+            self._emit(Refused(request_id=command.request_id, message=_GONE, hint=hint))
+
+    def restart(self) -> None:
+        """End what is left and start afresh; scripted crashes do not happen again.
+
+        Raises:
+            EngineError: it was never started.
+        """
+        if self._emit is None:
+            raise EngineError("the engine was never started", "call start first")
+        self.close()
+        self._begin(self._emit)
+
+    def close(self) -> None:
+        """End the thread."""
+        if self._life is not None:
+            self._life.stop()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the thread runs."""
+        return self._life is not None and self._life.is_alive
+
+    def _begin(self, emit: Emit) -> None:
+        self._n_lives += 1
+        self._life = _Life(self._script, self._pace, emit, may_crash=self._n_lives == 1)
+        self._life.start()
+
+
+class _Life:
+    """One life of the engine: a thread, its queue of commands and what it holds."""
+
+    def __init__(self, script: Script, pace: float, emit: Emit, *, may_crash: bool) -> None:
+        self.inbox: queue.Queue[Command | None] = queue.Queue()
+        self._script = script
+        self._pace = pace
+        self._emit = emit
+        self._may_crash = may_crash
+        self._thread = threading.Thread(target=self._run, name="scripted-engine", daemon=True)
+        self._is_over = threading.Event()
+        self._is_loaded = False
+        self._held: dict[int, list[int]] = {}
+        has_drafter = script.info.block_size > 0
+        self._drafting = Drafting(state=SpecState.ON if has_drafter else SpecState.UNAVAILABLE)
+        self._turn: Turn | None = None
+        self._lane = 0
+
+    @property
+    def is_alive(self) -> bool:
+        return self._thread.is_alive() and not self._is_over.is_set()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.inbox.put(None)
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        self._emit(Hello(protocol_version=PROTOCOL_VERSION, build="scripted", pid=os.getpid()))
+        try:
+            while True:
+                self._obey(self._next(None))
+        except _Stop:
+            self._is_over.set()
+        except _Crash:
+            self._is_over.set()
+            self._emit(
+                EngineFailed(
+                    message="the scripted engine stopped, as its script says",
+                    hint="restart it",
+                )
+            )
+
+    def _next(self, timeout: float | None) -> Command:
+        command = self.inbox.get(timeout=timeout)
+        if command is None:
+            raise _Stop
+        return command
+
+    def _pause(self, seconds: float) -> None:
+        """Let scripted time pass while commands are obeyed; at pace 0 only obey what waits."""
+        left = seconds * self._pace
+        while True:
+            try:
+                command = self._next(left) if left > 0 else self.inbox.get_nowait()
+            except queue.Empty:
+                return
+            if command is None:
+                raise _Stop
+            self._obey(command)
+            left = 0
+
+    def _obey(self, command: Command) -> None:
+        match command:
+            case Load():
+                self._load(command)
+            case Submit():
+                self._submit(command)
+            case Cancel() | SetSpeculation() | StopThinking():
+                self._steer(command)
+            case Tokenize():
+                self._tokenize(command)
+            case CloseSession():
+                self._held.pop(command.lane, None)
+                self._done(command)
+            case Shutdown():
+                self._shut_down(command)
+            case _:
+                assert_never(command)
+
+    def _shut_down(self, command: Shutdown) -> None:
+        if self._turn is not None:
+            self._turn.cancel()
+            self.inbox.put(command)  # again, after the turn's last event
+            return
+        self._done(command)
+        raise _Stop
+
+    def _load(self, command: Load) -> None:
+        if self._turn is not None:
+            self._refuse(command, "a reply is running", "stop it first")
+            return
+        for stage, total in self._script.load_stages:
+            for step in range(LOAD_STEPS + 1):
+                self._emit(
+                    ModelLoading(
+                        stage=stage,
+                        done_bytes=total * step // LOAD_STEPS,
+                        total_bytes=total,
+                        elapsed_s=0.05 * step,
+                    )
+                )
+                self._pause(0.05)
+        failure = self._script.load_failure
+        if failure is not None:
+            self._refuse(command, failure.message, failure.hint)
+            self._emit(EngineFailed(message=failure.message, hint=failure.hint, fatal=False))
+            return
+        self._is_loaded = True
+        self._emit(ModelReady(info=self._script.info))
+        self._done(command)
+
+    def _steer(self, command: Cancel | SetSpeculation | StopThinking) -> None:
+        """Act on the running turn; without one there is nothing to do, which is no error."""
+        if self._turn is not None and command.lane == self._lane:
+            match command:
+                case Cancel():
+                    self._turn.cancel()
+                case SetSpeculation():
+                    self._turn.set_spec(command.spec)
+                case StopThinking():
+                    self._turn.stop_thinking()
+        self._done(command)
+
+    def _tokenize(self, command: Tokenize) -> None:
+        pieces = pieces_of(self._script, command.text, Channel.ANSWER)
+        self._emit(
+            Tokenized(
+                request_id=command.request_id,
+                ids=tuple(piece.id for piece in pieces),
+                texts=tuple(piece.text for piece in pieces),
+            )
+        )
+        self._done(command)
+
+    def _submit(self, command: Submit) -> None:
+        if not self._is_loaded:
+            self._refuse(command, "no model is loaded", "wait until it is ready")
+        elif self._turn is not None:
+            self._refuse(command, "a reply is already running", "stop it first")
+        elif not command.messages:
+            self._refuse(command, "the conversation is empty", "write a message")
+        else:
+            self._answer(command, self._script.choose(command.messages))
+
+    def _answer(self, command: Submit, reply: Reply) -> None:
+        prompt = prompt_ids(self._script, command.messages, command.think)
+        ctx = self._script.info.ctx
+        if reply.refusal is not None:
+            self._refuse(command, reply.refusal.message, reply.refusal.hint)
+            return
+        if len(prompt) >= ctx:
+            message = f"the conversation has {len(prompt):,} tokens, the context {ctx:,}"
+            self._refuse(command, message, "/new starts an empty one")
+            return
+        self._done(command)
+        held = self._held.get(command.lane, [])
+        n_cached = min(_common(held, prompt), len(prompt) - 1)
+        tally = Tally(
+            block_size=self._script.info.block_size,
+            n_prompt=len(prompt),
+            n_cached=n_cached,
+            plain_step_s=self._script.plain_step_s,
+        )
+        self._turn = Turn(command, self._script, reply, tally, self._drafting)
+        self._lane = command.lane
+        self._emit(
+            TurnStarted(
+                turn_id=command.turn_id,
+                lane=command.lane,
+                n_prompt=len(prompt),
+                n_cached=n_cached,
+            )
+        )
+        self._prefill(command.turn_id, self._turn)
+        for events in self._turn.steps():
+            self._report(events)
+            if not isinstance(events[-1], TurnFinished):
+                self._after_step(self._turn, reply, events)
+        self._held[command.lane] = prompt + self._turn.ids
+        self._turn = None
+
+    def _prefill(self, turn_id: int, turn: Turn) -> None:
+        tally = turn.tally
+        total = tally.n_prompt - tally.n_cached
+        for done in range(0, total, PREFILL_CHUNK):
+            if turn.is_ending:
+                return
+            n_done = min(total, done + PREFILL_CHUNK)
+            seconds = (n_done - done) / self._script.prefill_tps
+            self._pause(seconds)
+            tally.prefill_s += seconds
+            self._emit(
+                PrefillProgress(
+                    turn_id=turn_id, n_done=n_done, n_total=total, elapsed_s=tally.prefill_s
+                )
+            )
+        tally.first_token_s = tally.prefill_s + self._script.plain_step_s
+
+    def _report(self, events: list[Event]) -> None:
+        for event in events:
+            self._emit(event)
+
+    def _after_step(self, turn: Turn, reply: Reply, events: list[Event]) -> None:
+        if self._may_crash and turn.n_steps == reply.crash_after:
+            turn.fail("the engine stopped during this reply", "what it wrote is kept")
+            self._report([event for events in turn.steps() for event in events])
+            raise _Crash
+        self._pause(sum(_engine_seconds(events)))
+        if turn.n_steps in reply.holds:
+            self._obey(self._next(None))
+
+    def _done(self, command: Command) -> None:
+        self._emit(Done(request_id=command.request_id))
+
+    def _refuse(self, command: Command, message: str, hint: str) -> None:
+        self._emit(Refused(request_id=command.request_id, message=message, hint=hint))
+
+
+def _common(held: list[int], prompt: list[int]) -> int:
+    for n, (a, b) in enumerate(zip(held, prompt, strict=False)):
+        if a != b:
+            return n
+    return min(len(held), len(prompt))
+
+
+def _engine_seconds(events: list[Event]) -> Iterator[float]:
+    for event in events:
+        if isinstance(event, RoundVerified):
+            yield event.draft_s + event.verify_s
+        elif isinstance(event, PlainStep):
+            yield event.step_s
