@@ -1,0 +1,39 @@
+"""File text made fit for a message: never a control character, never longer than asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
+
+def printable(text: str, limit: int = 80) -> str:
+    """Escape what a terminal might obey or hide, and cut to `limit` characters."""
+    cut = text if len(text) <= limit else text[: limit - 1] + "…"
+    return "".join(c if c.isprintable() else _escape(c) for c in cut)
+
+
+def shown_path(path: str | Path) -> str:
+    """A path for a message."""
+    return printable(str(path), 400)
+
+
+def _escape(char: str) -> str:
+    return char.encode("unicode_escape", "backslashreplace").decode("ascii")
+
+
+def size_text(n_bytes: int) -> str:
+    """`n_bytes` for a person: exact below 1 KiB, else two decimals of a binary unit."""
+    for unit, scale in _UNITS:
+        if n_bytes >= scale:
+            return f"{n_bytes / scale:.2f} {unit}"
+    return f"{n_bytes} bytes"
+
+
+def problem_text(path: str | Path, problems: Sequence[str]) -> str:
+    """One message for all `problems` of a file: one line for one, else a list."""
+    head = f"{shown_path(path)}: "
+    if len(problems) == 1:
+        return head + problems[0]
+    return head + f"{len(problems)} problems" + "".join(f"\n  - {line}" for line in problems)
