@@ -1,0 +1,1 @@
+"""Incremental Markdown for replies: text in, blocks with token provenance out. No terminal here."""

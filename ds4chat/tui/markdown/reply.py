@@ -1,0 +1,212 @@
+"""One channel of a reply while it grows: its text, its tokens and its blocks.
+
+A flush parses only what can still change: the text from the start of the last open block on.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+from dataclasses import replace
+
+from ds4chat.protocol.types import Source, Span
+from ds4chat.tui.markdown.block import Block
+from ds4chat.tui.markdown.clean import clean
+from ds4chat.tui.markdown.parser import (
+    CHUNK_LINES,
+    Context,
+    MarkdownParser,
+    OpenFence,
+    closing_fence,
+    code_block,
+)
+
+SOURCES = tuple(Source)
+NO_CONFIDENCE = 255
+_SOURCE_CODES = {source: code for code, source in enumerate(SOURCES)}
+_PARSER = MarkdownParser()
+
+
+class TokenLog:
+    """Provenance of the tokens of one channel, by token index, in compact arrays.
+
+    Attributes:
+        ends: Text length after each token, in code points.
+        sources: Index into `SOURCES`.
+        positions: Place in the block, at most 255.
+        confidences: 0..254 for 0..1, `NO_CONFIDENCE` for none.
+        rounds: Round number.
+    """
+
+    def __init__(self) -> None:
+        self.ends = array("l")
+        self.sources = bytearray()
+        self.positions = bytearray()
+        self.confidences = bytearray()
+        self.rounds = array("l")
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def add(self, span: Span) -> None:
+        """Note one token; its text follows that of the tokens before."""
+        token = span.token
+        self.ends.append((self.ends[-1] if self.ends else 0) + len(span.text))
+        self.sources.append(_SOURCE_CODES[token.source])
+        self.positions.append(max(0, min(token.position, 255)))
+        is_known = token.confidence is not None and token.confidence == token.confidence
+        level = round(254 * max(0.0, min(token.confidence or 0.0, 1.0))) if is_known else 255
+        self.confidences.append(level)
+        self.rounds.append(token.round)
+
+
+class Reply:
+    """The growing text of one channel as blocks.
+
+    Attributes:
+        log: The tokens.
+        blocks: What is displayed; all before `n_final` will not change any more.
+        n_parsed: Characters given to the parser so far, for watching the cost.
+    """
+
+    def __init__(self) -> None:
+        self.log = TokenLog()
+        self.blocks: list[Block] = []
+        self.n_final = 0
+        self.n_parsed = 0
+        self._final_text: list[str] = []
+        self._tail = ""
+        self._new: list[str] = []
+        self._context = Context()
+        self._fence: _GrowingFence | None = None
+
+    @property
+    def text(self) -> str:
+        """The cleaned text."""
+        return "".join((*self._final_text, self._tail, *self._new))
+
+    def append(self, spans: Iterable[Span]) -> None:
+        """Take new tokens; `flush` shows them."""
+        for span in spans:
+            self.log.add(span)
+            if span.text:
+                self._new.append(clean(span.text))
+
+    def flush(self, *, is_end: bool = False) -> int:
+        """Bring `blocks` up to date.
+
+        Args:
+            is_end: No more text will come.
+
+        Returns:
+            The index of the first block that may have changed.
+        """
+        changed = self.n_final
+        if not self._new and not is_end:
+            return len(self.blocks)
+        self._tail = "".join((self._tail, *self._new))
+        self._new.clear()
+        del self.blocks[changed:]
+        while self._step(is_end=is_end):
+            pass
+        for block in self.blocks[changed:]:
+            block.assign(self.log.ends)
+        return changed
+
+    def _step(self, *, is_end: bool) -> bool:
+        """Build the blocks of the tail; true when a new mode must look at its rest."""
+        if self._fence is not None:
+            return self._grow_fence(self._fence, is_end=is_end)
+        self.n_parsed += len(self._tail)
+        parsed = _PARSER.parse(self._tail, self._context)
+        if parsed.fence is not None:
+            self.blocks += parsed.blocks[: parsed.fence.n_blocks]
+            self.n_final = len(self.blocks)
+            self._fence = _GrowingFence(parsed.fence)
+            self._advance(parsed.fence.at)
+            return True
+        self.blocks += parsed.blocks
+        if parsed.boundary is not None:
+            self.n_final += parsed.boundary.n_blocks
+            self._advance(parsed.boundary.context.at)
+            self._context = parsed.boundary.context
+        return False
+
+    def _grow_fence(self, fence: _GrowingFence, *, is_end: bool) -> bool:
+        self.n_parsed += len(self._tail)
+        is_closed = fence.grow(self._tail, self._context.at, is_end=is_end)
+        self.blocks += fence.blocks
+        self.n_final += fence.n_final
+        self._advance(fence.at)
+        if is_closed:
+            self._fence = None
+            self._context = Context(at=fence.at, is_first=False, previous="fence")
+        return is_closed
+
+    def _advance(self, at: int) -> None:
+        """Drop the text before `at` from the tail."""
+        n = at - self._context.at
+        if n:
+            self._final_text.append(self._tail[:n])
+            self._tail = self._tail[n:]
+        self._context = replace(self._context, at=at, lead="")
+
+
+class _GrowingFence:
+    """An open fence: grown line by line, never parsed.
+
+    Attributes:
+        blocks: Blocks from the last call; the first `n_final` are final.
+        at: Where the next call must start.
+    """
+
+    def __init__(self, fence: OpenFence) -> None:
+        self._fence = fence
+        self._closing = closing_fence(fence.mark)
+        self.blocks: list[Block] = []
+        self.n_final = 0
+        self.at = fence.at
+
+    def grow(self, text: str, base: int, *, is_end: bool) -> bool:
+        """Rebuild the last chunk from its text; true when the fence was closed.
+
+        Args:
+            text: Everything from `at` on.
+            base: The offset of `text` in the reply.
+            is_end: No more text will come.
+        """
+        self.blocks, self.n_final, self.at = [], 0, base
+        rows: list[tuple[str, int]] = []
+        place = max(0, self._fence.content_at - base)
+        while place < len(text):
+            end = text.find("\n", place)
+            line = text[place:] if end < 0 else text[place:end]
+            is_complete = end >= 0 or is_end
+            if is_complete and self._closing.fullmatch(line):
+                self._close_chunk(text, base, rows)
+                self.n_final = len(self.blocks)
+                self.at = base + min(len(text), place + len(line) + 1)
+                return True
+            if not is_complete and self._may_close(line):
+                break
+            if len(rows) == CHUNK_LINES:
+                self._close_chunk(text, base, rows)
+                self.n_final, self.at, rows = len(self.blocks), base + place, []
+            strip = min(self._fence.indent, len(line) - len(line.lstrip(" ")))
+            rows.append((line[strip:], place + strip))
+            place += len(line) + 1
+        self._close_chunk(text, base, rows)
+        return False
+
+    def _close_chunk(self, text: str, base: int, rows: list[tuple[str, int]]) -> None:
+        """Make a block of the rows; the first of the fence bears its label."""
+        is_first = base == self._fence.at and not self.blocks
+        info = self._fence.info if is_first else None
+        label = None if info is None else (info[0], info[1] - base)
+        block = code_block(text, base, rows, label)
+        block.gap = is_first and self._fence.gap
+        self.blocks.append(block)
+
+    def _may_close(self, line: str) -> bool:
+        """Whether an unfinished line could still become the end of the fence."""
+        return bool(line) and not line.strip().strip(self._fence.mark[0])
