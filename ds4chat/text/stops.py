@@ -123,7 +123,7 @@ class StopGate:
 
     @property
     def hit(self) -> StopHit | None:
-        """The stop that was found, if any; `cut` counts answer characters, `index` all tokens."""
+        """The stop that was found, if any. `index` counts tokens of both channels."""
         return self._matcher.hit
 
     def push(self, spans: Iterable[tuple[Channel, Span]]) -> list[tuple[Channel, Span]]:
