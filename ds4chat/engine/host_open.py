@@ -1,0 +1,44 @@
+"""What the host wants from an engine, and how it opens the real one.
+
+MLX is imported here, on first use, on the thread that will own every array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+from ds4chat.engine.api import EngineApi
+from ds4chat.protocol.commands import Load
+from ds4chat.text.tokenizer import Tokenizer
+
+LoadProgress = Callable[[str, int, int], None]
+"""Called with (stage in words, bytes done, bytes in all) while a model loads."""
+
+
+class HostedEngine(EngineApi, Protocol):
+    """An engine with the tokenizer that its replies are split by."""
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The vocabulary of the model."""
+
+
+OpenEngine = Callable[[Load, LoadProgress], HostedEngine]
+
+
+def open_engine(load: Load, progress: LoadProgress) -> HostedEngine:
+    """Open the model and support file that `load` names."""
+    from ds4chat.engine.engine import Engine  # noqa: PLC0415
+
+    return Engine.open(
+        load.model_path,
+        load.support_path or None,
+        backend=load.backend,
+        ctx=load.ctx,
+        confidence_threshold=load.spec.confidence_threshold,
+        policy=load.spec.policy,
+        draft_max=load.spec.draft_max,
+        kv_fp8=load.kv_fp8,
+        progress=progress,
+    )

@@ -1,0 +1,77 @@
+"""What a turn is given: the plan, the tools, and the flags that other threads set."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ds4chat.engine.turn_usage import PlainRate
+from ds4chat.protocol.engine import Emit
+from ds4chat.protocol.types import Sampling, SpecOptions
+from ds4chat.text.parse import ChannelSplitter
+from ds4chat.text.stops import StopGate
+
+
+class TurnControls:
+    """What other threads ask of a running turn. Every method may be called from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._is_cancelled = False
+        self._stop_thinking = False
+        self._spec: SpecOptions | None = None
+
+    def cancel(self) -> None:
+        """End the turn after the round or prefill chunk in progress."""
+        self._is_cancelled = True
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether `cancel` was called."""
+        return self._is_cancelled
+
+    def stop_thinking(self) -> None:
+        """Close the reasoning before the next round."""
+        with self._lock:
+            self._stop_thinking = True
+
+    def set_spec(self, spec: SpecOptions) -> None:
+        """Speculate with `spec` from the next round on."""
+        with self._lock:
+            self._spec = spec
+
+    def take(self) -> tuple[bool, SpecOptions | None]:
+        """Return and clear (stop thinking asked, new options)."""
+        with self._lock:
+            taken = self._stop_thinking, self._spec
+            self._stop_thinking, self._spec = False, None
+        return taken
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnPlan:
+    """What to answer and how. `ids` is the rendered conversation, the opener included."""
+
+    turn_id: int
+    lane: int
+    ids: tuple[int, ...]
+    ctx: int
+    end_ids: frozenset[int]  # empty: end tokens do not end the reply
+    close_think_id: int | None  # None: the model has no reasoning section
+    block_size: int  # 0: no drafter
+    sampling: Sampling
+    spec: SpecOptions
+    max_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnTools:
+    """What a turn works with besides its session."""
+
+    splitter: ChannelSplitter
+    gate: StopGate
+    text_of: Callable[[int], str]
+    emit: Emit
+    clock: Callable[[], float]  # seconds, monotonic
+    plain_rate: PlainRate

@@ -1,0 +1,364 @@
+"""The reply loop: one turn over a session, a round at a time.
+
+A `Turn` advances by one prefill or one round a call, so that a host can answer commands between
+rounds and let several lanes take turns. It reports protocol events and obeys their grammar:
+`TurnStarted` first, `TurnFinished` last and exactly once. It knows neither MLX nor the pipe;
+the session, the text tools, the clock and `emit` are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import groupby
+
+from ds4chat.engine.api import RoundReport, SessionApi
+from ds4chat.engine.turn_plan import TurnControls, TurnPlan, TurnTools
+from ds4chat.engine.turn_usage import UsageMeter
+from ds4chat.errors import ContextFullError, Ds4Error, NonFiniteError
+from ds4chat.protocol.events import (
+    Notice,
+    PlainStep,
+    PolicyChanged,
+    PrefillProgress,
+    RoundVerified,
+    StatsSnapshot,
+    TokensCommitted,
+    TurnFinished,
+    TurnStarted,
+)
+from ds4chat.protocol.types import (
+    Channel,
+    FinishReason,
+    Source,
+    Span,
+    SpecOptions,
+    SpecState,
+    Token,
+    Usage,
+)
+
+MIN_REPORT_S = 0.1  # at most ten PrefillProgress and StatsSnapshot a second
+PARKED = "parked"  # how the reason of a plain step begins while the policy pauses drafting
+
+
+class PrefillCancelledError(Exception):
+    """Raised through `SessionApi.sync` by the progress callback to end a prefill."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _End:
+    reason: FinishReason
+    message: str = ""
+    hint: str = ""
+
+
+class Turn:
+    """One reply. Call `advance` until it returns False."""
+
+    def __init__(
+        self, plan: TurnPlan, session: SessionApi, controls: TurnControls, tools: TurnTools
+    ) -> None:
+        self._plan = plan
+        self._session = session
+        self._controls = controls
+        self._tools = tools
+        self._emit = tools.emit
+        self._meter = UsageMeter(
+            n_prompt=len(plan.ids), block_size=plan.block_size, plain_rate=tools.plain_rate
+        )
+        self._spec = plan.spec
+        self._state = (
+            SpecState.UNAVAILABLE if session.draft_error else self._state_of(plan.spec)
+        )
+        self._ids: list[int] = []
+        self._is_started = self._is_prefilled = self._is_finished = False
+        self._created_s = self._advanced_s = tools.clock()
+        self._reported_s = float("-inf")
+        self._held = (0, 0)  # bytes and tokens of the KV state, when last looked at
+        self.engine_s = 0.0
+
+    @property
+    def lane(self) -> int:
+        """The lane that it runs in."""
+        return self._plan.lane
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether `TurnFinished` was sent."""
+        return self._is_finished
+
+    def advance(self) -> bool:
+        """Do one prefill or one round; return whether the turn goes on.
+
+        Raises:
+            Exception: whatever the engine raises that is no `Ds4Error`; call `fail` then.
+        """
+        if self._is_finished:
+            return False
+        self._advanced_s = self._tools.clock()
+        try:
+            end = self._decode() if self._is_prefilled else self._prefill()
+        except PrefillCancelledError:
+            end = _End(reason=FinishReason.CANCELLED)
+        except Ds4Error as error:
+            end = _end_of(error)
+        self._held = self._session.kv_bytes(), self._session.n
+        self._charge()
+        if end is not None:
+            self._finish(end)
+        elif self._is_prefilled and self._ids:
+            self._report_stats()
+        return not self._is_finished
+
+    def fail(self, message: str, hint: str = "") -> None:
+        """End the turn with an error, unless it has ended."""
+        if not self._is_finished:
+            self._finish(_End(reason=FinishReason.ERROR, message=message, hint=hint))
+
+    # prefill
+
+    def _prefill(self) -> _End | None:
+        plan = self._plan
+        if self._controls.is_cancelled:
+            raise PrefillCancelledError
+        if len(plan.ids) >= plan.ctx:
+            return self._context_full(len(plan.ids))
+        self._session.set_sampling(plan.sampling)
+        self._session.set_spec(plan.spec)
+        self._session.set_commit_filter(self._admit)
+        self._meter.n_cached = self._session.sync(plan.ids, progress=self._on_progress)
+        self._start()
+        self._session.begin_request()
+        self._is_prefilled = True
+        return None
+
+    def _on_progress(self, n_done: int, n_total: int) -> None:
+        if self._controls.is_cancelled:
+            raise PrefillCancelledError
+        if not self._is_started:
+            self._meter.n_cached = len(self._plan.ids) - n_total
+            self._start()
+        now = self._tools.clock()
+        if n_done < n_total and now - self._reported_s < MIN_REPORT_S:
+            return
+        self._reported_s = now
+        self._emit(
+            PrefillProgress(
+                turn_id=self._plan.turn_id,
+                n_done=n_done,
+                n_total=n_total,
+                elapsed_s=now - self._advanced_s,
+            )
+        )
+
+    def _start(self) -> None:
+        if self._is_started:
+            return
+        self._is_started = True
+        self._emit(
+            TurnStarted(
+                turn_id=self._plan.turn_id,
+                lane=self._plan.lane,
+                n_prompt=len(self._plan.ids),
+                n_cached=self._meter.n_cached,
+            )
+        )
+
+    # decode
+
+    def _decode(self) -> _End | None:
+        if self._controls.is_cancelled:
+            return _End(reason=FinishReason.CANCELLED)
+        stop_thinking, spec = self._controls.take()
+        if spec is not None:
+            self._respec(spec)
+        first = self._session.choose()
+        if (end := self._end_before(first)) is not None:
+            return end
+        if stop_thinking and self._is_thinking():
+            self._close_thinking()
+        else:
+            self._round(first)
+        return None if self._tools.gate.hit is None else _End(reason=FinishReason.STOP)
+
+    def _end_before(self, first: int) -> _End | None:
+        if first in self._plan.end_ids:
+            self._meter.end_by_stop_token()
+            return _End(reason=FinishReason.STOP)
+        limit = self._plan.max_tokens
+        if limit is not None and len(self._ids) >= limit:
+            return _End(
+                reason=FinishReason.LENGTH,
+                message=f"the reply reached its limit of {limit:,} tokens",
+            )
+        if self._session.n >= self._plan.ctx:
+            return self._context_full(self._session.n)
+        return None
+
+    def _context_full(self, n: int) -> _End:
+        return _End(
+            reason=FinishReason.CONTEXT_FULL,
+            message=f"the context is full: {n:,} tokens held or asked for, "
+            f"room for {self._plan.ctx:,}",
+            hint="Shorten the conversation, or start with a larger --ctx.",
+        )
+
+    def _round(self, first: int) -> None:
+        room = self._plan.ctx - self._session.n
+        if self._plan.max_tokens is not None:
+            room = min(room, self._plan.max_tokens - len(self._ids))
+        if self._spec.enabled and self._plan.block_size:
+            tokens = self._session.speculate(first, room)
+        else:
+            tokens = [self._session.step(first)]
+        if self._session.last_report is not None:
+            self._report_round(self._session.last_report)
+        self._commit(tokens)
+        if self._session.draft_error:
+            self._lose_drafter(self._session.draft_error)
+
+    def _admit(self, ids: Sequence[int]) -> int:
+        n_until = self._tools.gate.n_until_stop(self._tools.splitter, ids)
+        return len(ids) if n_until is None else n_until
+
+    def _close_thinking(self) -> None:
+        assert self._plan.close_think_id is not None
+        token = self._session.step(self._plan.close_think_id)
+        self._meter.count_forced()
+        self._commit([replace(token, source=Source.FORCED, confidence=None)])
+
+    def _is_thinking(self) -> bool:
+        return (
+            self._plan.close_think_id is not None
+            and self._tools.splitter.channel is Channel.THINKING
+        )
+
+    def _commit(self, tokens: Sequence[Token]) -> None:
+        if not self._ids:
+            self._meter.first_token_s = self._tools.clock() - self._created_s
+        shown: list[tuple[Channel, Span]] = []
+        for token in tokens:
+            self._ids.append(token.id)
+            self._meter.n_tokens += 1
+            self._meter.n_thinking += self._tools.splitter.channel is Channel.THINKING
+            shown += self._tools.splitter.push(token)
+        self._show(self._tools.gate.push(shown))
+
+    def _show(self, shown: list[tuple[Channel, Span]]) -> None:
+        for channel, pairs in groupby(shown, key=lambda pair: pair[0]):
+            spans = tuple(span for _, span in pairs)
+            self._emit(
+                TokensCommitted(turn_id=self._plan.turn_id, channel=channel, spans=spans)
+            )
+
+    # policy
+
+    def _report_round(self, report: RoundReport) -> None:
+        self._meter.count(report)
+        turn_id = self._plan.turn_id
+        if report.round == 0:
+            self._emit(PlainStep(turn_id=turn_id, step_s=report.verify_s, reason=report.reason))
+            if report.reason.startswith(PARKED):
+                self._set_state(SpecState.PARKED, report.reason)
+            return
+        self._emit(
+            RoundVerified(
+                turn_id=turn_id,
+                round=report.round,
+                proposal_ids=report.proposal,
+                proposal_texts=tuple(map(self._tools.text_of, report.proposal)),
+                confidences=report.confidences,
+                n_accepted=report.n_accepted,
+                draft_s=report.draft_s,
+                verify_s=report.verify_s,
+                decision=report.reason,
+            )
+        )
+        self._set_state(SpecState.ON, report.reason)
+
+    def _state_of(self, spec: SpecOptions) -> SpecState:
+        if not self._plan.block_size:
+            return SpecState.UNAVAILABLE
+        return SpecState.ON if spec.enabled else SpecState.OFF
+
+    def _set_state(self, state: SpecState, reason: str) -> None:
+        if state is self._state or self._state is SpecState.UNAVAILABLE:
+            return
+        self._state = state
+        self._emit(PolicyChanged(turn_id=self._plan.turn_id, state=state, reason=reason))
+
+    def _respec(self, spec: SpecOptions) -> None:
+        self._spec = spec
+        self._session.set_spec(spec)
+        if self._state is SpecState.PARKED and spec.enabled:
+            return  # parked until the policy says otherwise
+        self._set_state(self._state_of(spec), "asked for")
+
+    def _lose_drafter(self, why: str) -> None:
+        if self._state is SpecState.UNAVAILABLE:
+            return
+        self._emit(
+            Notice(
+                turn_id=self._plan.turn_id,
+                level="warning",
+                message=f"the drafter failed: {why}",
+                hint="The reply goes on without speculation.",
+            )
+        )
+        self._set_state(SpecState.UNAVAILABLE, why)
+
+    # ends and figures
+
+    def _charge(self) -> None:
+        spent_s = self._tools.clock() - self._advanced_s
+        self.engine_s += spent_s
+        if self._ids:
+            self._meter.decode_s += spent_s
+        else:
+            self._meter.prefill_s += spent_s
+
+    def _report_stats(self) -> None:
+        now = self._tools.clock()
+        if now - self._reported_s < MIN_REPORT_S:
+            return
+        self._reported_s = now
+        self._emit(
+            StatsSnapshot(
+                turn_id=self._plan.turn_id,
+                tps=self._meter.tps(),
+                usage=self._usage(),
+            )
+        )
+
+    def _usage(self) -> Usage:
+        kv_bytes, n_context = self._held
+        return self._meter.usage(kv_bytes=kv_bytes, n_context=n_context)
+
+    def _finish(self, end: _End) -> None:
+        self._is_finished = True
+        self._start()
+        gate = self._tools.gate
+        try:
+            self._show(gate.push(self._tools.splitter.finish()) + gate.finish())
+        finally:
+            self._emit(
+                TurnFinished(
+                    turn_id=self._plan.turn_id,
+                    reason=end.reason,
+                    usage=self._usage(),
+                    ids=tuple(self._ids),
+                    message=end.message,
+                    hint=end.hint,
+                )
+            )
+
+
+def _end_of(error: Ds4Error) -> _End:
+    if isinstance(error, NonFiniteError):
+        reason = FinishReason.NONFINITE
+    elif isinstance(error, ContextFullError):
+        reason = FinishReason.CONTEXT_FULL
+    else:
+        reason = FinishReason.ERROR
+    return _End(reason=reason, message=error.message, hint=error.hint)
