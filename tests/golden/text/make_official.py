@@ -45,9 +45,8 @@ def make(official: dict[str, Any], texts: list[str]) -> dict[str, Any]:
     needed = {token for token in vocab if len(token) == 1 and ord(token) < 0x144}
     needed.update(part for m in merges for part in (*m.split(" "), m.replace(" ", "", 1)))
     tokens = {token: vocab[token] for token in sorted(needed)}
-    tokens.update(
-        {a["content"]: a["id"] for a in official["added_tokens"] if a["content"] in NAMED}
-    )
+    added = {entry["content"]: entry["id"] for entry in official["added_tokens"]}
+    tokens.update({name: added[name] for name in NAMED})
     cases = [
         {"text": text, "ids": made.encode(text, add_special_tokens=False).ids} for text in texts
     ]
