@@ -1,0 +1,181 @@
+"""What speculation did and bought: the figures of a reply, of a session, and in words.
+
+Pure: durations come in, no clock is read. Every figure is defined at `protocol.types.Usage`.
+Time saved is measured against the plain step of this process, never taken from a table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import zip_longest
+
+from ds4chat.engine.api import RoundReport
+from ds4chat.protocol.types import Usage
+
+_EVEN_S = 0.05
+"""Differences below this many seconds are called even: the receipt shows tenths."""
+
+
+class TurnStats:
+    """Counts the rounds and plain steps of one reply.
+
+    Args:
+        block_size: drafts that the drafter makes, anchor excluded; 0 without a drafter.
+    """
+
+    def __init__(self, block_size: int) -> None:
+        self._accepted = [0] * block_size  # by draft position
+        self._tested = [0] * block_size
+        self._histogram = [0] * (block_size + 1)
+        self._n_tokens = 0
+        self._n_plain_steps = 0
+        self._n_drafted = 0
+        self._draft_s = 0.0
+        self._verify_s = 0.0
+        self._plain_s = 0.0
+        self._ends_in_round = False
+        self._is_ended = False
+
+    def note(self, report: RoundReport, *, n_committed: int | None = None) -> None:
+        """Count one round, or one plain step (`report.round` 0).
+
+        Args:
+            report: what the step did.
+            n_committed: tokens that it committed; None: the anchor and the accepted drafts.
+        """
+        self._n_tokens += report.n_accepted + 1 if n_committed is None else n_committed
+        self._draft_s += report.draft_s
+        self._ends_in_round = report.round != 0
+        if report.round == 0:
+            self._n_plain_steps += 1
+            self._plain_s += report.verify_s
+            return
+        n_tested = len(report.proposal)
+        self._n_drafted += n_tested
+        self._verify_s += report.verify_s
+        self._histogram[report.n_accepted] += 1
+        for idx in range(min(n_tested, report.n_accepted + 1)):
+            self._tested[idx] += 1
+            self._accepted[idx] += idx < report.n_accepted
+
+    def note_end(self) -> None:
+        """The target chose an end token: it is not counted as the last round's own token."""
+        self._is_ended = True
+
+    def usage(self, base: Usage, *, plain_step_s: float | None) -> Usage:
+        """Give the figures so far.
+
+        Args:
+            base: what is not counted here (prompt, prefill, thinking, sizes). Its `decode_s`
+                stands if it is not 0, else the times of all steps are summed.
+            plain_step_s: the plain step of this process in seconds, None if never timed.
+        """
+        n_rounds, n_accepted = sum(self._histogram), sum(self._accepted)
+        decode_s = base.decode_s or self._draft_s + self._verify_s + self._plain_s
+        n_own = n_rounds - (self._is_ended and self._ends_in_round)
+        is_compared = plain_step_s is not None and (n_rounds > 0 or self._draft_s > 0)
+        return replace(
+            base,
+            n_tokens=self._n_tokens,
+            n_rounds=n_rounds,
+            n_plain_steps=self._n_plain_steps,
+            n_drafted=self._n_drafted,
+            n_accepted=n_accepted,
+            decode_s=decode_s,
+            draft_s=self._draft_s,
+            verify_s=self._verify_s,
+            plain_s=self._plain_s,
+            plain_step_s=plain_step_s,
+            saved_s=self._n_tokens * (plain_step_s or 0.0) - decode_s if is_compared else None,
+            accept_len=(n_accepted + n_own) / n_rounds if n_rounds else None,
+            by_position=tuple(zip(self._accepted, self._tested, strict=True)),
+            histogram=tuple(self._histogram),
+        )
+
+
+class SessionStats:
+    """Sums the replies of a session."""
+
+    def __init__(self) -> None:
+        self.n_replies = 0
+        self._sum = Usage()
+
+    @property
+    def usage(self) -> Usage:
+        """The sums; sizes and the plain step are the last reply's."""
+        return self._sum
+
+    def add(self, usage: Usage) -> None:
+        """Add one finished reply."""
+        self.n_replies += 1
+        self._sum = _added(self._sum, usage)
+
+
+def _added(left: Usage, right: Usage) -> Usage:
+    n_rounds = left.n_rounds + right.n_rounds
+    round_tokens = sum((u.accept_len or 0.0) * u.n_rounds for u in (left, right))
+    known = [u.saved_s for u in (left, right) if u.saved_s is not None]
+    positions = zip_longest(left.by_position, right.by_position, fillvalue=(0, 0))
+    return replace(
+        right,
+        n_prompt=left.n_prompt + right.n_prompt,
+        n_cached=left.n_cached + right.n_cached,
+        n_tokens=left.n_tokens + right.n_tokens,
+        n_thinking=left.n_thinking + right.n_thinking,
+        n_rounds=n_rounds,
+        n_plain_steps=left.n_plain_steps + right.n_plain_steps,
+        n_drafted=left.n_drafted + right.n_drafted,
+        n_accepted=left.n_accepted + right.n_accepted,
+        prefill_s=left.prefill_s + right.prefill_s,
+        first_token_s=left.first_token_s + right.first_token_s,
+        decode_s=left.decode_s + right.decode_s,
+        draft_s=left.draft_s + right.draft_s,
+        verify_s=left.verify_s + right.verify_s,
+        plain_s=left.plain_s + right.plain_s,
+        plain_step_s=left.plain_step_s if right.plain_step_s is None else right.plain_step_s,
+        saved_s=sum(known) if known else None,
+        accept_len=round_tokens / n_rounds if n_rounds else None,
+        by_position=tuple((a + c, b + d) for (a, b), (c, d) in positions),
+        histogram=tuple(
+            a + b for a, b in zip_longest(left.histogram, right.histogram, fillvalue=0)
+        ),
+    )
+
+
+def accept_rate(usage: Usage) -> float | None:
+    """Give accepted / tested drafts, 0..1; None if no draft was put before the target."""
+    return usage.n_accepted / usage.n_drafted if usage.n_drafted else None
+
+
+def break_even(usage: Usage) -> float | None:
+    """Give the accept length at which the rounds of a reply would have cost no time.
+
+    All drafting counts, also drafts that were never verified. None: no rounds, or no plain step
+    was ever timed.
+    """
+    if not usage.n_rounds or not usage.plain_step_s:
+        return None
+    return (usage.draft_s + usage.verify_s) / usage.n_rounds / usage.plain_step_s
+
+
+def ledger_line(usage: Usage) -> str:
+    """Say in one line what speculation bought in a reply, and why it lost where it lost."""
+    if usage.n_rounds == 0 and usage.draft_s == 0:
+        return "plain: nothing was drafted"
+    if usage.saved_s is None:
+        return "not compared: no plain step was timed yet"
+    ratio = 1 + usage.saved_s / usage.decode_s if usage.decode_s > 0 else 1.0
+    if abs(usage.saved_s) < _EVEN_S:
+        return f"about even ({ratio:.2f}x)"
+    if usage.saved_s > 0:
+        return f"saved {usage.saved_s:.1f} s ({ratio:.2f}x)"
+    return f"lost {-usage.saved_s:.1f} s: {_why_lost(usage)}"
+
+
+def _why_lost(usage: Usage) -> str:
+    needed = break_even(usage)
+    if needed is None or usage.accept_len is None:
+        return "no draft was sure enough to be verified"
+    if usage.accept_len < needed:
+        return f"{usage.accept_len:.1f} per block, break-even is {needed:.1f}"
+    return "the rounds paid, but what ran between them was slower than the best plain step"
