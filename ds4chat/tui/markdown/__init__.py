@@ -1,1 +1,1 @@
-"""Incremental Markdown for replies: text in, blocks with token provenance out. No terminal here."""
+"""Incremental Markdown: text in, blocks with token provenance out. Knows no terminal."""

@@ -1,4 +1,4 @@
-"""One displayed block: its text, where each character came from, and which token completed it."""
+"""A displayed block: its text, where each character came from, which token completed it."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Cell(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """Rows of cells, the header first; `aligns` holds "left", "center" or "right" per column."""
+    """Rows of cells, the header first; `aligns`: "left", "center" or "right" per column."""
 
     rows: tuple[tuple[Cell, ...], ...]
     aligns: tuple[str, ...]

@@ -42,7 +42,7 @@ class _PositionedState(StateInline):
             self.pending_at = self.pos
         super().append_pending(text)
 
-    def pushPending(self) -> Token:
+    def pushPending(self) -> Token:  # noqa: N802 - markdown-it's name
         token = super().pushPending()
         token.meta["s"] = self.pending_at
         token.meta["pos"] = -1
@@ -72,7 +72,7 @@ def make_parser() -> MarkdownIt:
     md.enable(["table", "strikethrough"])
     md.disable(["lheading", "reference", "html_block", "html_inline", "image"])
     md.inline.ruler2.disable("fragments_join")
-    md.normalizeLinkText = _as_written  # type: ignore[method-assign]
+    md.normalizeLinkText = _as_written  # type: ignore[assignment, method-assign]
     return md
 
 

@@ -332,7 +332,7 @@ class _Walk:
         self._append(block, line)
 
     def _append(self, block: Block, line: int) -> None:
-        """Add a block that starts on a source line, with an empty line above if it needs one."""
+        """Add a block that starts on a source line; set its gap."""
         is_first = self.context.is_first and not self.blocks
         is_joined = bool(self.context.lead) and not self.blocks
         if not is_first and not is_joined and not self.is_glued:
@@ -394,11 +394,10 @@ class _Walk:
     ) -> None:
         """Draw inline content; `lead` is parsed before it and not drawn."""
         for text, start, n, inner in parse_inline(self.md, lead + content):
-            at = start - len(lead)
-            if at < 0:
-                text, n, at = text[-at:], n + at, 0
-            if text and n > 0:
-                _draw(canvas, text, at, n, places, inner | look)
+            hidden = max(0, len(lead) - start)
+            if n > hidden:
+                at = start + hidden - len(lead)
+                _draw(canvas, text[hidden:], at, n - hidden, places, inner | look)
 
     def _rule(self, token: Token) -> None:
         line = _first_line(token)

@@ -113,6 +113,30 @@ class Reply:
             block.assign(self.log.ends)
         return changed
 
+    def settle(self) -> int:
+        """Take the end of the text, and parse all of it once more.
+
+        Blocks that come out the same stay the same objects.
+
+        Returns:
+            The index of the first block that changed; all blocks are final.
+        """
+        before = self.n_final
+        self.flush(is_end=True)
+        whole = Reply()
+        whole.log = self.log
+        whole._tail = self.text
+        whole.flush(is_end=True)
+        self.n_parsed += whole.n_parsed
+        same = 0
+        for old, new in zip(self.blocks, whole.blocks, strict=False):
+            if not old.same_picture(new):
+                break
+            same += 1
+        self.blocks[same:] = whole.blocks[same:]
+        self.n_final = len(self.blocks)
+        return min(before, same)
+
     def _step(self, *, is_end: bool) -> bool:
         """Build the blocks of the tail; true when a new mode must look at its rest."""
         if self._fence is not None:

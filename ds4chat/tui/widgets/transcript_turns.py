@@ -1,0 +1,119 @@
+"""One channel of one reply in the transcript: its rows, and the line it folds into."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ds4chat.protocol.types import Channel, Span
+from ds4chat.tui.markdown.block import Block
+from ds4chat.tui.markdown.reply import Reply
+from ds4chat.tui.widgets.transcript_rows import Column, Row, Section, Tone, plain_block
+
+
+class ChannelView:
+    """The rows of one channel.
+
+    Reasoning shows a summary line when it has ended or is folded; the answer never folds.
+    """
+
+    def __init__(self, channel: Channel, section: Section, label: str, now: float) -> None:
+        self.channel = channel
+        self.reply = Reply()
+        self.section = section
+        self.is_folded = False
+        self.is_ended = False
+        self._label = label
+        self._started = now
+        self._seconds = 0.0
+        self._tone = Tone.THINKING if channel is Channel.THINKING else Tone.ANSWER
+
+    def append(self, spans: Sequence[Span]) -> None:
+        """Take tokens; they are shown by `flush`."""
+        self.reply.append(spans)
+
+    def flush(self, column: Column) -> int | None:
+        """Show what came; return the first changed line, None when nothing changed."""
+        changed = self.reply.flush()
+        if changed >= len(self.reply.blocks):
+            return None
+        if self.is_folded:
+            return self.show(column)
+        return self._show_blocks(column, changed)
+
+    def end(self, column: Column, now: float) -> int | None:
+        """The channel is complete: parse it once more as a whole, and fold reasoning.
+
+        Returns:
+            The first changed line, None when nothing changed.
+        """
+        if self.is_ended:
+            return None
+        self.is_ended = True
+        self._seconds = now - self._started
+        changed = self.reply.settle()
+        if self.channel is Channel.THINKING:
+            self.is_folded = True
+            return self.show(column)
+        return self._show_blocks(column, changed)
+
+    def show(self, column: Column) -> int:
+        """Build all rows anew; return the first changed line."""
+        old = {id(row.block): row for row in self.section.rows}
+        rows = [self._summary()] if self._has_summary else []
+        if not self.is_folded:
+            rows += [self._row(block, len(rows) + i) for i, block in enumerate(self._blocks(0))]
+        return column.replace(self.section, 0, [self._reuse(old, row) for row in rows])
+
+    def _show_blocks(self, column: Column, first: int) -> int:
+        head = self._has_summary
+        rows = [
+            self._row(block, head + first + i) for i, block in enumerate(self._blocks(first))
+        ]
+        return column.replace(self.section, head + first, rows)
+
+    def _blocks(self, first: int) -> list[Block]:
+        return self.reply.blocks[first:]
+
+    @property
+    def _has_summary(self) -> bool:
+        return self.channel is Channel.THINKING and (self.is_folded or self.is_ended)
+
+    def _summary(self) -> Row:
+        mark = "▸" if self.is_folded else "▾"
+        count = f"{len(self.reply.log)} tok"
+        text = (
+            f"thought {self._seconds:.1f} s · {count}"
+            if self.is_ended
+            else f"thinking · {count}"
+        )
+        return Row(
+            block=plain_block(f"{mark} {text}"),
+            tone=Tone.SUMMARY,
+            label=self._label,
+            gap=self.section.start > 0,
+        )
+
+    def _row(self, block: Block, index: int) -> Row:
+        return Row(
+            block=block,
+            tone=self._tone,
+            label="" if index else self._label,
+            log=self.reply.log,
+            gap=index == 0 and self.section.start > 0,
+        )
+
+    @staticmethod
+    def _reuse(old: dict[int, Row], row: Row) -> Row:
+        """The row that showed the same block before, so that anchors hold."""
+        before = old.get(id(row.block))
+        if before is None or (before.label, before.gap) != (row.label, row.gap):
+            return row
+        return before
+
+
+class Turn:
+    """The channels of one reply, in the order they began."""
+
+    def __init__(self, turn_id: int) -> None:
+        self.turn_id = turn_id
+        self.views: dict[Channel, ChannelView] = {}
