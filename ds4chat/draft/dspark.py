@@ -1,0 +1,167 @@
+"""The DSpark draft module: context rows in, a proposal with confidences out.
+
+Formulas: `spec/architecture.md` section 11. Alignment is the reference one: with n committed
+tokens the block's row i stands at position n + i, and the context is positions n-128 .. n-1.
+The drafter always runs its whole block (attention inside is not causal) and takes its argmax.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from ds4chat.draft.config import DraftConfig
+from ds4chat.model.config import BlockConfig
+from ds4chat.model.kv import poison_ring, ring_rows, ring_size
+from ds4chat.model.layers.attention import finish, make_kv, make_queries
+from ds4chat.model.layers.feed_forward import feed_forward
+from ds4chat.model.plan import Plan
+from ds4chat.model.target import embed
+from ds4chat.model.weights import BlockWeights, HeadWeights
+from ds4chat.ops.attention import attend, gather_keys
+from ds4chat.ops.hyper import collapse_streams, read_streams, write_streams
+from ds4chat.ops.linear import Fused, Linear
+from ds4chat.ops.norms import rms_norm
+from ds4chat.ops.rope import Rope, RopeSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftWeights:
+    """The support file. `context_kv` holds every stage's key/value projection of main_x."""
+
+    main_proj: Linear
+    main_norm: mx.array
+    context_kv: Fused
+    stages: tuple[BlockWeights, ...]
+    head: HeadWeights
+    markov_in: mx.array  # (V, rank)
+    markov_out: Linear  # rank to V
+    confidence: mx.array  # (D + rank,)
+    confidence_bias: mx.array  # ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LazyProposal:
+    """Lazy results: `tokens` `(B,)` int32, `confidence_logits` `(B,)`, and both logits."""
+
+    tokens: mx.array
+    confidence_logits: mx.array
+    base_logits: mx.array  # (B, V) before the Markov correction
+    logits: mx.array  # (B, V) after it
+
+
+class DraftLog:
+    """The context rows of every stage: rings by absolute position; n is the target's."""
+
+    def __init__(self, config: DraftConfig, dtype: mx.Dtype) -> None:
+        shape = (ring_size(config.block.window), config.block.head_dim)
+        self.rings = [mx.zeros(shape, dtype=dtype) for _ in range(config.n_stages)]
+        self._window = config.block.window
+
+    def logical_state(self, n: int) -> dict[str, NDArray[Any]]:
+        """The last 128 rows of each stage in position order."""
+        start = max(0, n - self._window)
+        return {f"draft.{s}.window": ring_rows(r, start, n) for s, r in enumerate(self.rings)}
+
+    def poison(self, n: int) -> None:
+        """Fill every slot outside the logical state with NaN (tests of exactness)."""
+        start = max(0, n - self._window)
+        self.rings = [poison_ring(r, start, n) for r in self.rings]
+
+
+class Drafter:
+    """Proposes tokens; shares embedding and output matrix with the target."""
+
+    def __init__(
+        self,
+        config: DraftConfig,
+        weights: DraftWeights,
+        *,
+        embedding: mx.array,
+        output: Linear,
+        dtype: mx.Dtype,
+        kv_fp8: bool,
+    ) -> None:
+        self.config = config
+        self.weights = weights
+        self.dtype = dtype
+        self._embedding = embedding
+        self._output = output
+        self._fp8_split = config.block.rope_dim if kv_fp8 else None
+        self._rope = Rope(RopeSpec(dim=config.block.rope_dim, base=config.block.rope_base))
+
+    def new_log(self) -> DraftLog:
+        """Empty rings."""
+        return DraftLog(self.config, self.dtype)
+
+    def append(self, log: DraftLog, capture: mx.array, plan: Plan) -> None:
+        """Write the context rows of a target pass; `capture` `(L, layers * D)`.
+
+        Like the target's rows they count only up to n. Row i has the same bits for any L <= 8.
+        """
+        w, eps = self.weights, self.config.block.rms_eps
+        keep = plan.window_keep
+        table = self._rope.table(np.arange(plan.n + plan.length - keep, plan.n + plan.length))
+        rows = capture[plan.length - keep :].astype(self.dtype)
+        main = rms_norm(w.main_proj(rows), w.main_norm, eps).astype(self.dtype)
+        for s, kv in enumerate(w.context_kv(main)):
+            row = make_kv(kv, w.stages[s].attn.kv_norm, eps, table, self._fp8_split)
+            log.rings[s][plan.window_slots] = row.astype(log.rings[s].dtype)
+
+    def propose(self, log: DraftLog, anchor: int, n: int) -> LazyProposal:
+        """Draft a block behind `anchor`, the token at position n, not yet evaluated."""
+        c, block = self.config, self.config.block
+        ids = mx.array([anchor] + [c.noise_id] * (c.block_size - 1), dtype=mx.int32)
+        streams = embed(self._embedding, ids, block.n_streams)
+        table = self._rope.table(n + np.arange(c.block_size))
+        is_live = _live_slots(n, block, c.block_size)
+        mask = mx.where(is_live, mx.array(0.0), mx.array(-mx.inf))
+        mask = mx.broadcast_to(mask[None], (c.block_size, is_live.shape[0]))
+        for weights, ring in zip(self.weights.stages, log.rings, strict=True):
+            mixed, mix = read_streams(streams, weights.hc_attn)
+            x = rms_norm(mixed, weights.attn.norm, block.rms_eps).astype(self.dtype)
+            q_a, kv = weights.attn.inputs(x)
+            q, _ = make_queries(q_a, weights.attn, block.n_heads, block.rms_eps, table)
+            rows = make_kv(kv, weights.attn.kv_norm, block.rms_eps, table, self._fp8_split)
+            out = attend(q, gather_keys([ring, rows], is_live), mask, weights.attn.sink)
+            streams = write_streams(
+                streams, mix, finish(out, weights.attn, block.n_groups, table)
+            )
+            mixed, mix = read_streams(streams, weights.hc_ffn)
+            x = rms_norm(mixed, weights.ffn.norm, block.rms_eps).astype(self.dtype)
+            streams = write_streams(streams, mix, feed_forward(x, ids, weights.ffn, block))
+        return self._read_heads(streams, ids[0])
+
+    def _read_heads(self, streams: mx.array, anchor: mx.array) -> LazyProposal:
+        """The Markov chain, left to right, and the confidence of each row."""
+        w, block = self.weights, self.config.block
+        hidden = collapse_streams(streams, w.head.hc)
+        base = self._output(rms_norm(hidden, w.head.norm, block.rms_eps)).astype(mx.float32)
+        previous, tokens, logits, confidences = anchor, [], [], []
+        for i in range(self.config.block_size):
+            memory = w.markov_in[previous][None].astype(mx.float32)
+            row = base[i : i + 1] + w.markov_out(memory).astype(mx.float32)
+            feature = mx.concatenate([hidden[i : i + 1], memory], axis=1)
+            confidences.append(feature @ w.confidence + w.confidence_bias)
+            previous = mx.argmax(row[0]).astype(mx.int32)
+            tokens.append(previous)
+            logits.append(row)
+        return LazyProposal(
+            tokens=mx.stack(tokens),
+            confidence_logits=mx.concatenate(confidences),
+            base_logits=base,
+            logits=mx.concatenate(logits, axis=0),
+        )
+
+
+def _live_slots(n: int, block: BlockConfig, block_size: int) -> mx.array:
+    """`(S,)` bool over sink, ring and block rows: context is positions n-W .. n-1."""
+    ring = ring_size(block.window)
+    newest = n - 1 - (n - 1 - np.arange(ring)) % ring
+    in_context = (newest >= 0) & (newest >= n - block.window)
+    always = np.ones(block_size, dtype=bool)
+    return mx.array(np.concatenate([always[:1], in_context, always]))

@@ -1,0 +1,62 @@
+"""Where MLX runs, and what that means for types and storage."""
+
+from __future__ import annotations
+
+import os
+import platform
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from ds4chat.errors import EngineError
+from ds4chat.model.source import Storage
+
+NAMES = ("auto", "metal", "cuda", "cpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backend:
+    """A usable backend: `name` metal, cuda or cpu; `device` in words."""
+
+    name: str
+    device: str
+    storage: Storage
+
+
+def choose_backend(name: str) -> Backend:
+    """Make a backend MLX's default device.
+
+    Raises:
+        EngineError: unknown, or this machine (or this build of MLX) has none.
+    """
+    if name not in NAMES:
+        raise EngineError(f"backend {name!r} is not known", f"use one of {', '.join(NAMES)}")
+    usable = _usable()
+    if name == "auto":
+        name = usable[0]
+    if name not in usable:
+        raise EngineError(
+            f"backend {name} is not available here; MLX {mx.__version__} offers "
+            f"{', '.join(usable)}",
+            "install mlx[cuda13] for NVIDIA on Linux, or use --backend auto",
+        )
+    if name == "cpu":
+        mx.set_default_device(mx.Device(mx.cpu))
+        storage = Storage(dtype=mx.float32, keeps_blocks=False)
+        return Backend(name=name, device=_cpu_words(), storage=storage)
+    mx.set_default_device(mx.Device(mx.gpu))
+    storage = Storage(dtype=mx.bfloat16, keeps_blocks=True)
+    return Backend(name=name, device=_gpu_words(), storage=storage)
+
+
+def _usable() -> list[str]:
+    gpus = [n for n, m in (("metal", mx.metal), ("cuda", mx.cuda)) if m.is_available()]
+    return [*gpus, "cpu"]
+
+
+def _cpu_words() -> str:
+    return f"{platform.machine()} cpu, {os.cpu_count()} cores"
+
+
+def _gpu_words() -> str:
+    return str(mx.device_info().get("device_name", "gpu"))

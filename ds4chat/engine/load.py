@@ -1,0 +1,223 @@
+"""From two paths to a model that can run: open, check, then stream the weights in."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from ds4chat.draft.binding import bind_draft
+from ds4chat.draft.build import build_draft
+from ds4chat.draft.config import DraftConfig
+from ds4chat.draft.dspark import Drafter
+from ds4chat.draft.metadata import read_draft_config
+from ds4chat.engine.backend import Backend
+from ds4chat.errors import ModelFileError
+from ds4chat.formats.gguf import GgufFile, TensorEntry
+from ds4chat.formats.show import shown_path
+from ds4chat.model.binding import bind_target
+from ds4chat.model.build import build_target
+from ds4chat.model.config import TargetConfig
+from ds4chat.model.metadata import read_target_config
+from ds4chat.model.source import WeightSource
+from ds4chat.model.target import Target
+from ds4chat.text.prefixes import EffortPrefixes
+from ds4chat.text.tokenizer import Tokenizer
+
+OnLoading = Callable[[str, int, int], None]
+"""Called with (stage, bytes done, bytes in all); may raise to cancel."""
+
+_MANY_LAYERS = 40
+"""From here on a model is Flash or larger: trained with effort prefixes, thinks by default."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """An open model: everything but the timelines."""
+
+    target: Target
+    drafter: Drafter | None
+    tokenizer: Tokenizer
+    effort: EffortPrefixes
+    name: str
+    quant: str
+    support_name: str
+    weight_bytes: int
+    is_large: bool
+    load_s: float
+    notes: tuple[str, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class _Progress:
+    on_loading: OnLoading
+    total: int
+    stage: str = "reading weights"
+    done: int = 0
+
+    def add(self, n_bytes: int) -> None:
+        self.done += n_bytes
+        self.on_loading(self.stage, self.done, self.total)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pair:
+    """Both files, checked but not read."""
+
+    base: GgufFile
+    target: TargetConfig
+    entries: dict[str, TensorEntry]
+    support: GgufFile | None = None
+    draft: DraftConfig | None = None
+    draft_entries: dict[str, TensorEntry] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of all tensors that will be read."""
+        every = [*self.entries.values(), *self.draft_entries.values()]
+        return sum(e.n_bytes for e in every)
+
+
+def load(
+    model_path: str | Path,
+    support_path: str | Path | None,
+    *,
+    backend: Backend,
+    kv_fp8: bool,
+    on_loading: OnLoading,
+) -> Loaded:
+    """Open a pair and read its weights.
+
+    Both files are checked whole before anything large is read.
+
+    Raises:
+        ModelFileError: a file cannot be used, or the two do not belong together.
+    """
+    start = time.perf_counter()
+    on_loading("opening", 0, 0)
+    with ExitStack() as stack:
+        pair = _open_pair(stack, model_path, support_path)
+        on_loading("tokenizer", 0, 0)
+        tokenizer = read_tokenizer(pair.base)
+        progress = _Progress(on_loading=on_loading, total=pair.n_bytes)
+        source = WeightSource(pair.base, pair.entries, backend.storage, progress.add)
+        weights = build_target(source, pair.target)
+        target = Target(
+            pair.target,
+            weights,
+            dtype=backend.storage.dtype,
+            kv_fp8=kv_fp8,
+            capture_layers=pair.draft.target_layers if pair.draft is not None else (),
+        )
+        drafter = _read_drafter(pair, target, backend, kv_fp8, progress)
+        is_large = pair.target.n_layers >= _MANY_LAYERS
+        template = pair.base.metadata.get("tokenizer.chat_template")
+        effort = (
+            EffortPrefixes.resolve(template if isinstance(template, str) else None)
+            if is_large
+            else EffortPrefixes.none()
+        )
+        return Loaded(
+            target=target,
+            drafter=drafter,
+            tokenizer=tokenizer,
+            effort=effort,
+            name=pair.target.name,
+            quant=_quant_label(pair.entries),
+            support_name=pair.draft.name if pair.draft is not None else "",
+            weight_bytes=pair.n_bytes,
+            is_large=is_large,
+            load_s=time.perf_counter() - start,
+            notes=pair.warnings + ((effort.note,) if effort.note else ()),
+        )
+
+
+def read_tokenizer(gguf: GgufFile) -> Tokenizer:
+    """The tokenizer in a model file.
+
+    Raises:
+        ModelFileError: keys are missing or unusable.
+    """
+    where, meta = shown_path(gguf.path), gguf.metadata
+    keys = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.pre")
+    missing = [k for k in keys if k not in meta]
+    if missing:
+        raise ModelFileError(
+            f"{where}: no tokenizer: {', '.join(missing)} missing", "fetch the file again"
+        )
+    model = meta.get("tokenizer.ggml.model", "gpt2")
+    if model != "gpt2":
+        raise ModelFileError(
+            f"{where}: tokenizer.ggml.model is {model!r}; gpt2 (byte-level BPE) wanted",
+            "use a DeepSeek-V4 file",
+        )
+    types = meta.get("tokenizer.ggml.token_type")
+    if types is not None and not isinstance(types, np.ndarray):
+        raise ModelFileError(f"{where}: tokenizer.ggml.token_type is no array of numbers")
+    return Tokenizer.from_vocab(
+        _strings(gguf, "tokenizer.ggml.tokens"),
+        _strings(gguf, "tokenizer.ggml.merges"),
+        pre=str(meta["tokenizer.ggml.pre"]),
+        token_types=None if types is None else types.tolist(),
+        where=where,
+    )
+
+
+def _strings(gguf: GgufFile, key: str) -> list[str]:
+    value = gguf.metadata[key]
+    if not isinstance(value, list):
+        raise ModelFileError(f"{shown_path(gguf.path)}: {key} is no array of texts")
+    return value
+
+
+def _open_pair(
+    stack: ExitStack, model_path: str | Path, support_path: str | Path | None
+) -> _Pair:
+    base = stack.enter_context(GgufFile.open(model_path))
+    target = read_target_config(base)
+    entries = bind_target(base, target)
+    if support_path is None:
+        return _Pair(base=base, target=target, entries=entries)
+    support = stack.enter_context(GgufFile.open(support_path))
+    reading = read_draft_config(support, target, base)
+    return _Pair(
+        base=base,
+        target=target,
+        entries=entries,
+        support=support,
+        draft=reading.config,
+        draft_entries=bind_draft(support, reading.config, target),
+        warnings=reading.warnings,
+    )
+
+
+def _read_drafter(
+    pair: _Pair, target: Target, backend: Backend, kv_fp8: bool, progress: _Progress
+) -> Drafter | None:
+    if pair.support is None or pair.draft is None:
+        return None
+    progress.stage = "reading draft weights"
+    source = WeightSource(pair.support, pair.draft_entries, backend.storage, progress.add)
+    return Drafter(
+        pair.draft,
+        build_draft(source, pair.draft),
+        embedding=target.weights.embed,
+        output=target.weights.output,
+        dtype=backend.storage.dtype,
+        kv_fp8=kv_fp8,
+    )
+
+
+def _quant_label(entries: dict[str, TensorEntry]) -> str:
+    """The formats that hold at least a twentieth of the bytes, largest first."""
+    sizes: Counter[str] = Counter()
+    for entry in entries.values():
+        sizes[entry.quant.name if entry.quant is not None else "?"] += entry.n_bytes
+    total = sum(sizes.values())
+    return "+".join(name for name, size in sizes.most_common() if size * 20 >= total)

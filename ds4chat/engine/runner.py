@@ -1,0 +1,135 @@
+"""Runs passes over a timeline and brings their results to the host.
+
+The one place where arrays are evaluated: every pass evaluates the whole state, so that no graph
+grows behind an unevaluated array.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from ds4chat.draft.dspark import Drafter, DraftLog
+from ds4chat.model.kv import MAX_ROWS, KVLog
+from ds4chat.model.target import Target
+
+PREFILL_CHUNK = 256
+"""Prompt tokens a pass. Chunks end at multiples of it, so borders depend on positions alone."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Timeline:
+    """All state of one session: the target's log and the drafter's context rows."""
+
+    log: KVLog
+    rings: DraftLog | None
+
+    def arrays(self) -> list[mx.array]:
+        """All arrays of the state."""
+        return self.log.arrays() + (self.rings.rings if self.rings is not None else [])
+
+    def n_bytes(self) -> int:
+        """Bytes that the arrays hold."""
+        return sum(a.nbytes for a in self.arrays())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What the drafter made: a whole block, its confidences in 0..1, and its time."""
+
+    tokens: tuple[int, ...]
+    confidences: tuple[float, ...]
+    draft_s: float
+
+
+class Runner:
+    """A target and perhaps a drafter, on one device.
+
+    Args:
+        target: the target model.
+        drafter: the draft module, or None.
+        is_row_exact: whether a pass of k rows gives each row the bits of a single-row pass;
+            where it does not, verify passes run row by row, which is exact by construction.
+    """
+
+    def __init__(self, target: Target, drafter: Drafter | None, *, is_row_exact: bool) -> None:
+        self.target = target
+        self.drafter = drafter
+        self.is_row_exact = is_row_exact
+
+    def new_timeline(self) -> Timeline:
+        """An empty timeline."""
+        rings = self.drafter.new_log() if self.drafter is not None else None
+        return Timeline(log=self.target.new_log(), rings=rings)
+
+    def evaluate_rows(self, timeline: Timeline, ids: Sequence[int]) -> NDArray[np.float32]:
+        """Append 1..8 rows at position n without committing: logits `(L, V)` float32."""
+        n = timeline.log.n
+        if self.is_row_exact or len(ids) == 1:
+            return self._pass(timeline, ids, n, row_exact=True, last_only=False)
+        rows = [
+            self._pass(timeline, [token], n + i, row_exact=True, last_only=False)
+            for i, token in enumerate(ids)
+        ]
+        return np.concatenate(rows, axis=0)
+
+    def prefill(
+        self,
+        timeline: Timeline,
+        ids: Sequence[int],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> NDArray[np.float32]:
+        """Append and commit prompt tokens chunk by chunk: logits `(V,)` of the last.
+
+        `progress` may raise to cancel; what was committed stays.
+        """
+        done, last = 0, np.zeros(0, np.float32)
+        while done < len(ids):
+            start = timeline.log.n
+            size = min(PREFILL_CHUNK - start % PREFILL_CHUNK, len(ids) - done)
+            chunk = ids[done : done + size]
+            is_short = size <= MAX_ROWS and self.is_row_exact
+            last = self._pass(timeline, chunk, start, row_exact=is_short, last_only=True)[-1]
+            timeline.log.n = start + size
+            done += size
+            if progress is not None:
+                progress(done, len(ids))
+        return last
+
+    def propose(self, timeline: Timeline, anchor: int) -> Proposal:
+        """Draft a block behind `anchor`."""
+        assert self.drafter is not None
+        assert timeline.rings is not None
+        start = time.perf_counter()
+        lazy = self.drafter.propose(timeline.rings, anchor, timeline.log.n)
+        mx.eval(lazy.tokens, lazy.confidence_logits)  # sync: the policy needs the confidences
+        tokens = np.array(lazy.tokens)
+        logits = np.array(lazy.confidence_logits).astype(np.float64)
+        confidences = 1.0 / (1.0 + np.exp(-np.clip(logits, -60.0, 60.0)))
+        return Proposal(
+            tokens=tuple(int(t) for t in tokens),
+            confidences=tuple(float(c) for c in confidences),
+            draft_s=time.perf_counter() - start,
+        )
+
+    def _pass(
+        self,
+        timeline: Timeline,
+        ids: Sequence[int],
+        n: int,
+        *,
+        row_exact: bool,
+        last_only: bool,
+    ) -> NDArray[np.float32]:
+        plan = self.target.plan(timeline.log, ids, n, row_exact=row_exact)
+        result = self.target.evaluate(timeline.log, plan, last_only=last_only)
+        if self.drafter is not None and timeline.rings is not None:
+            assert result.capture is not None
+            self.drafter.append(timeline.rings, result.capture, plan)
+        mx.eval(result.logits, timeline.arrays())  # sync: the choice is made on the host
+        return np.array(result.logits)

@@ -1,0 +1,400 @@
+"""One timeline: tokens in order, the state that belongs to them, and what comes next.
+
+Speculation changes nothing but speed: after every committed token the logical state is bit for
+bit that of plain decoding, whatever was drafted (`design`: append, verify, set n).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ds4chat.draft.verify import MAX_VERIFIED, next_source, room_for_drafts
+from ds4chat.engine.api import Progress, RoundReport
+from ds4chat.engine.drafting import Draft, Drafting
+from ds4chat.engine.policy_base import PolicyEvent, RoundOutcome, Scheduler
+from ds4chat.engine.runner import Runner, Timeline
+from ds4chat.engine.sampling import choose, margin
+from ds4chat.errors import ContextFullError, EngineError, NonFiniteError
+from ds4chat.protocol.types import Sampling, Source, SpecOptions, Token
+
+MakeScheduler = Callable[[SpecOptions], Scheduler]
+CommitFilter = Callable[[Sequence[int]], int]
+
+
+class Session:
+    """See `engine/api.py` for the contract. Made by `Engine.session`."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        ctx: int,
+        end_ids: frozenset[int],
+        sampling: Sampling,
+        spec: SpecOptions,
+        make_scheduler: MakeScheduler,
+        check_thread: Callable[[], None],
+    ) -> None:
+        self._runner = runner
+        self._ctx = ctx
+        self._end_ids = end_ids
+        self._sampling = sampling
+        self._spec = spec
+        self._make_scheduler = make_scheduler
+        self._check_thread = check_thread
+        self._timeline: Timeline | None = runner.new_timeline()
+        self._ids: list[int] = []
+        self._row: NDArray[np.float32] | None = None
+        self._next_source = Source.PLAIN
+        self._n_rounds = 0
+        self._commit_filter: CommitFilter | None = None
+        self._scheduler = make_scheduler(spec)
+        self._drafting = Drafting(runner, end_ids)
+        self.last_report: RoundReport | None = None
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The committed token ids."""
+        return tuple(self._ids)
+
+    @property
+    def n(self) -> int:
+        """Number of committed tokens."""
+        return len(self._ids)
+
+    @property
+    def next_source(self) -> Source:
+        """Source of the next first token if it equals `choose()`; else it is `plain`."""
+        return self._next_source
+
+    @property
+    def draft_error(self) -> str:
+        """Why the drafter is out of use in this session; empty while it works."""
+        return self._drafting.error
+
+    @property
+    def scheduler(self) -> Scheduler:
+        """The policy that decides how far to draft."""
+        return self._scheduler
+
+    def sync(self, ids: Sequence[int], *, progress: Progress | None = None) -> int:
+        """Hold exactly `ids`, reusing what is held.
+
+        Args:
+            ids: the whole prefix, at least one token.
+            progress: called between prefill chunks with (done, to do); may raise to cancel, the
+                tokens evaluated so far then stay held.
+
+        Returns:
+            How many tokens were reused.
+
+        Raises:
+            ValueError: `ids` is empty or holds an id outside the vocabulary.
+            ContextFullError: more tokens than the context.
+        """
+        timeline = self._open()
+        wanted = [self._checked(i) for i in ids]
+        if not wanted:
+            raise ValueError("a session holds at least one token")
+        if len(wanted) > self._ctx:
+            raise ContextFullError(
+                f"{len(wanted):,} tokens do not fit into a context of {self._ctx:,}",
+                "shorten the conversation, or start with a larger --ctx",
+            )
+        n_reused = len(self._ids) if wanted[: len(self._ids)] == self._ids else 0
+        if n_reused == 0 and self._ids:
+            timeline = self._reset()
+        if n_reused == len(wanted):
+            return n_reused
+        self._next_source = Source.PLAIN
+
+        def note(done: int, total: int) -> None:
+            self._ids.extend(wanted[len(self._ids) : n_reused + done])
+            if progress is not None:
+                progress(done, total)
+
+        self._row = None
+        self._row = self._runner.prefill(timeline, wanted[n_reused:], note)
+        return n_reused
+
+    def logits(self) -> NDArray[np.float32]:
+        """`(V,)` float32 logits of the last committed token.
+
+        Raises:
+            EngineError: nothing is held yet, or a prefill was cancelled.
+        """
+        self._open()
+        return self._last_row().copy()
+
+    def choose(self) -> int:
+        """The target's token for the next position: argmax, or the keyed sample.
+
+        Raises:
+            NonFiniteError: the logits are not finite.
+        """
+        self._open()
+        return choose(self._last_row(), self._sampling, self.n)
+
+    def margin(self) -> float:
+        """Top-1 minus top-2 logit of the last committed token."""
+        self._open()
+        return margin(self._last_row())
+
+    def set_sampling(self, sampling: Sampling) -> None:
+        """Sample with these settings from the next position on."""
+        self._sampling = sampling
+
+    def set_spec(self, spec: SpecOptions) -> None:
+        """Speculate with these options from the next round on."""
+        before, self._spec = self._spec, spec
+        if replace(before, enabled=spec.enabled) != spec:
+            self._scheduler = self._make_scheduler(spec)
+        elif spec.enabled and not before.enabled:
+            self._scheduler.override(True)
+
+    def set_commit_filter(self, accept: CommitFilter | None) -> None:
+        """Let `accept([first, accepted drafts...])` say how many of them to commit (1..len)."""
+        self._commit_filter = accept
+
+    def begin_request(self) -> None:
+        """Tell the policy that a reply begins."""
+        self._scheduler.begin_request()
+
+    def drain_policy_events(self) -> list[PolicyEvent]:
+        """State changes of the policy since the last call."""
+        return self._scheduler.drain_events()
+
+    def step(self, token: int) -> Token:
+        """Commit one token by a plain step.
+
+        Raises:
+            ContextFullError: the context is full.
+            ValueError: `token` is an end id or outside the vocabulary.
+        """
+        first = self._first(token)
+        self._plain_step(first.id, "plain: asked for")
+        return first
+
+    def speculate(
+        self, first_token: int, max_tokens: int, *, proposal: Sequence[int] | None = None
+    ) -> list[Token]:
+        """Exactly one round, or one plain step if the policy says so.
+
+        Args:
+            first_token: the next token, normally `choose()`; it is always committed.
+            max_tokens: most tokens to commit, at least 1.
+            proposal: verify these drafts, whatever policy and confidences say (the drafter
+                still runs). At most seven.
+
+        Returns:
+            The committed tokens: `first_token`, then the accepted drafts.
+
+        Raises:
+            ContextFullError: the context is full.
+            ValueError: an argument is out of range.
+        """
+        if max_tokens < 1:
+            raise ValueError(f"max_tokens is {max_tokens}; it must be at least 1")
+        if proposal is not None and len(proposal) > MAX_VERIFIED:
+            raise ValueError(f"{len(proposal)} drafts proposed; at most {MAX_VERIFIED} fit")
+        first = self._first(first_token)
+        room = room_for_drafts(budget=max_tokens, ctx=self._ctx, n=self.n)
+        if proposal is None:
+            draft = self._drafting.decide(
+                self._open(), first.id, max_tokens, room, self._spec, self._scheduler
+            )
+        else:
+            given = [self._checked(t) for t in proposal]
+            draft = self._drafting.given(self._open(), first.id, room, given)
+        if not draft.is_round:
+            self._plain_step(first.id, draft.reason)
+            return [first]
+        return self._verify(first, draft)
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """The logical state: name to array (engine.md 1.5); drafter rows under `draft.`."""
+        timeline = self._open()
+        state: dict[str, NDArray[Any]] = {
+            "n": np.array(self.n, np.int64),
+            "ids": np.array(self._ids, np.int64),
+            "logits": self.logits(),
+        }
+        state.update(timeline.log.logical_state())
+        if timeline.rings is not None:
+            state.update(timeline.rings.logical_state(self.n))
+        return state
+
+    def poison(self) -> None:
+        """Fill every slot outside the logical state with NaN (tests of exactness)."""
+        timeline = self._open()
+        timeline.log.poison()
+        if timeline.rings is not None:
+            timeline.rings.poison(self.n)
+
+    def kv_bytes(self) -> int:
+        """Bytes that the state holds."""
+        return self._open().n_bytes()
+
+    def close(self) -> None:
+        """Free the arrays; the session cannot be used afterwards."""
+        self._check_thread()
+        self._timeline = None
+        self._row = None
+
+    # -- a round ---------------------------------------------------------------------------
+
+    def _verify(self, first: Token, draft: Draft) -> list[Token]:
+        """Evaluate anchor and drafts in one pass and commit what the target also chose."""
+        start = time.perf_counter()
+        rows = self._runner.evaluate_rows(self._open(), [first.id, *draft.kept])
+        verify_s = time.perf_counter() - start
+        n_accepted, chosen = self._judge(rows, draft.kept)
+        committed = [first.id, *draft.kept[:n_accepted]]
+        n_commit = len(committed)
+        if self._commit_filter is not None:
+            n_commit = min(max(1, self._commit_filter(committed)), n_commit)
+        self._n_rounds += 0 if draft.is_empty else 1
+        tokens = [self._as_round(first, draft)]
+        tokens += [self._accepted(rows, draft, i) for i in range(n_commit - 1)]
+        source = (
+            Source.ACCEPTED
+            if n_commit < len(committed)
+            else next_source(
+                n_kept=len(draft.kept),
+                n_accepted=n_accepted,
+                next_token=chosen,
+                drafted_end=draft.end,
+            )
+        )
+        self._commit(committed[:n_commit], rows[n_commit - 1], source)
+        self._report(draft, n_commit - 1, verify_s)
+        return tokens
+
+    def _judge(self, rows: NDArray[np.float32], kept: tuple[int, ...]) -> tuple[int, int]:
+        """How many drafts the target also chose, and its choice after them (-1: not finite)."""
+        for i, row in enumerate(rows):
+            try:
+                chosen = choose(row, self._sampling, self.n + 1 + i)
+            except NonFiniteError:  # raised again by choose(), where plain decoding meets it
+                return i, -1
+            if i == len(kept) or chosen != kept[i]:
+                return i, chosen
+        raise AssertionError("unreachable: the last row is always judged")
+
+    def _as_round(self, first: Token, draft: Draft) -> Token:
+        number = 0 if draft.is_empty else self._n_rounds
+        return Token(
+            id=first.id,
+            source=first.source,
+            round=number,
+            position=0,
+            confidence=None,
+            margin=first.margin,
+        )
+
+    def _accepted(self, rows: NDArray[np.float32], draft: Draft, i: int) -> Token:
+        return Token(
+            id=draft.kept[i],
+            source=Source.ACCEPTED,
+            round=self._n_rounds,
+            position=i + 1,
+            confidence=draft.confidences[i],
+            margin=margin(rows[i]),
+        )
+
+    def _report(self, draft: Draft, n_accepted: int, verify_s: float) -> None:
+        self.last_report = RoundReport(
+            round=0 if draft.is_empty else self._n_rounds,
+            proposal=draft.kept,
+            confidences=draft.confidences,
+            n_accepted=n_accepted,
+            draft_s=draft.draft_s,
+            verify_s=verify_s,
+            reason=draft.reason,
+        )
+        outcome = RoundOutcome(
+            tested=len(draft.kept),
+            accepted=n_accepted,
+            draft_s=draft.draft_s,
+            verify_s=verify_s,
+            confidences=draft.confidences,
+            confidence0=draft.confidence0,
+            end_drafted=draft.end is not None,
+        )
+        self._scheduler.note_round(outcome)
+
+    def _plain_step(self, token: int, reason: str) -> None:
+        start = time.perf_counter()
+        rows = self._runner.evaluate_rows(self._open(), [token])
+        step_s = time.perf_counter() - start
+        self._commit([token], rows[0], Source.PLAIN)
+        self._scheduler.note_plain(step_s)
+        self.last_report = RoundReport(
+            round=0,
+            proposal=(),
+            confidences=(),
+            n_accepted=0,
+            draft_s=0.0,
+            verify_s=step_s,
+            reason=reason,
+        )
+
+    # -- the timeline ----------------------------------------------------------------------
+
+    def _commit(self, ids: list[int], row: NDArray[np.float32], source: Source) -> None:
+        timeline = self._open()
+        self._ids.extend(ids)
+        timeline.log.n = len(self._ids)
+        self._row = row
+        self._next_source = source
+
+    def _first(self, token: int) -> Token:
+        """Check the first token of a step or round and say where it came from."""
+        self._open()
+        token = self._checked(token)
+        if token in self._end_ids:
+            raise ValueError(f"token {token} ends the reply; it is never evaluated")
+        if self.n + 1 > self._ctx:
+            raise ContextFullError(
+                f"the context of {self._ctx:,} tokens is full",
+                "start a new chat, or start with a larger --ctx",
+            )
+        row = self._last_row()
+        is_own = token == choose(row, self._sampling, self.n)
+        return Token(
+            id=token,
+            source=self._next_source if is_own else Source.PLAIN,
+            round=0,
+            position=0,
+            confidence=None,
+            margin=margin(row),
+        )
+
+    def _checked(self, token: int) -> int:
+        n_vocab = self._runner.target.config.n_vocab
+        if not 0 <= token < n_vocab:
+            raise ValueError(f"token {token} is outside the vocabulary of {n_vocab:,}")
+        return int(token)
+
+    def _last_row(self) -> NDArray[np.float32]:
+        if self._row is None:
+            raise EngineError("the session holds no evaluated token", "call sync() first")
+        return self._row
+
+    def _reset(self) -> Timeline:
+        self._timeline = self._runner.new_timeline()
+        self._ids.clear()
+        self._row = None
+        return self._timeline
+
+    def _open(self) -> Timeline:
+        self._check_thread()
+        if self._timeline is None:
+            raise EngineError("the session is closed", "open a new one")
+        return self._timeline

@@ -1,0 +1,179 @@
+"""The KV state: an append-only log plus n (`commit` sets n; nothing else moves).
+
+Every array holds rows at slots fixed by absolute position or row index. A pass writes the rows
+of the positions n, n+1, ..; committing fewer of them needs no undo, because what is visible
+derives from n and no slot is used again before its row has left the window by a block.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from ds4chat.model.config import TargetConfig
+
+MAX_ROWS = 8
+"""Rows of a decode or verify pass: the anchor and at most seven drafts."""
+
+CAPACITY_STEP = 64
+"""Compressed rows are allocated and attended in multiples of this many."""
+
+
+def ring_size(span: int) -> int:
+    """Slots for a ring from which the last `span` rows stay readable under a full block."""
+    return span + MAX_ROWS
+
+
+def padded(n_rows: int) -> int:
+    """`n_rows` rounded up to the capacity step (at least one step)."""
+    return max(1, -(-n_rows // CAPACITY_STEP)) * CAPACITY_STEP
+
+
+def raw_span(ratio: int) -> int:
+    """How many raw rows a compressor must still read at any n: 2r - 1 if it overlaps."""
+    return 2 * ratio - 1 if ratio == 4 else ratio - 1
+
+
+def open_start(ratio: int, n: int) -> int:
+    """First position whose raw row is state at n tokens."""
+    start = ratio * (n // ratio) - (ratio if ratio == 4 else 0)
+    return max(0, start)
+
+
+@dataclass(slots=True, kw_only=True)
+class LayerCache:
+    """Arrays of one layer. Rows of one position live at `position % len(array)`.
+
+    `window` `(R, d)`; `rows` `(cap, d)` and `index_rows` `(cap, di)` by row index; `raw`
+    `(Rr, 2, width)` and `index_raw`: values and gates of a compressor.
+    """
+
+    ratio: int
+    window: mx.array
+    rows: mx.array | None = None
+    index_rows: mx.array | None = None
+    raw: mx.array | None = None
+    index_raw: mx.array | None = None
+
+    def arrays(self) -> list[mx.array]:
+        """All arrays in use."""
+        every = (self.window, self.rows, self.index_rows, self.raw, self.index_raw)
+        return [a for a in every if a is not None]
+
+
+def _grow(rows: mx.array | None, n_rows: int) -> mx.array | None:
+    if rows is None or rows.shape[0] >= n_rows:
+        return rows
+    capacity = padded(max(n_rows, rows.shape[0] + rows.shape[0] // 2))
+    more = mx.zeros((capacity - rows.shape[0], rows.shape[1]), dtype=rows.dtype)
+    return mx.concatenate([rows, more], axis=0)
+
+
+class KVLog:
+    """The state of one timeline of the target model."""
+
+    def __init__(self, config: TargetConfig, dtype: mx.Dtype) -> None:
+        self._config = config
+        self._dtype = dtype
+        self.n = 0
+        self.layers = [self._new_layer(ratio) for ratio in config.compress_ratios]
+
+    def _new_layer(self, ratio: int) -> LayerCache:
+        c, d = self._config, self._config.block.head_dim
+        window = mx.zeros((ring_size(c.block.window), d), dtype=self._dtype)
+        if ratio == 0:
+            return LayerCache(ratio=0, window=window)
+        lanes = 2 if ratio == 4 else 1
+        slots = ring_size(raw_span(ratio))
+        cache = LayerCache(
+            ratio=ratio,
+            window=window,
+            rows=mx.zeros((CAPACITY_STEP, d), dtype=self._dtype),
+            raw=mx.zeros((slots, 2, lanes * d), dtype=mx.float32),
+        )
+        if ratio == 4:
+            cache.index_rows = mx.zeros((CAPACITY_STEP, c.index_dim), dtype=mx.float32)
+            cache.index_raw = mx.zeros((slots, 2, lanes * c.index_dim), dtype=mx.float32)
+        return cache
+
+    def reserve(self, n_tokens: int) -> None:
+        """Make room for the compressed rows of `n_tokens` tokens."""
+        for layer in self.layers:
+            if layer.ratio:
+                n_rows = padded(n_tokens // layer.ratio)
+                layer.rows = _grow(layer.rows, n_rows)
+                layer.index_rows = _grow(layer.index_rows, n_rows)
+
+    def arrays(self) -> list[mx.array]:
+        """All arrays, for one evaluation of the whole state."""
+        return [a for layer in self.layers for a in layer.arrays()]
+
+    def n_bytes(self) -> int:
+        """Bytes that the arrays hold."""
+        return sum(a.nbytes for a in self.arrays())
+
+    def logical_state(self) -> dict[str, NDArray[Any]]:
+        """The rows that count at n tokens, in position or index order."""
+        state: dict[str, NDArray[Any]] = {}
+        for i, layer in enumerate(self.layers):
+            state.update(self._layer_state(f"layers.{i}.", layer))
+        return state
+
+    def _layer_state(self, prefix: str, layer: LayerCache) -> dict[str, NDArray[Any]]:
+        n, span = self.n, self._config.block.window - 1
+        state = {prefix + "window": ring_rows(layer.window, max(0, n - span), n)}
+        if layer.ratio == 0:
+            return state
+        start = open_start(layer.ratio, n)
+        for name, rows, raw in (
+            ("", layer.rows, layer.raw),
+            ("index_", layer.index_rows, layer.index_raw),
+        ):
+            if rows is not None and raw is not None:
+                state[f"{prefix}{name}rows"] = to_numpy(rows)[: n // layer.ratio]
+                state[f"{prefix}{name}raw"] = ring_rows(raw, start, n)
+        return state
+
+    def poison(self) -> None:
+        """Fill every slot outside the logical state with NaN (tests of exactness)."""
+        n = self.n
+        for layer in self.layers:
+            start = max(0, n - self._config.block.window + 1)
+            layer.window = poison_ring(layer.window, start, n)
+            if layer.ratio == 0:
+                continue
+            n_rows, start = n // layer.ratio, open_start(layer.ratio, n)
+            if layer.rows is not None and layer.raw is not None:
+                layer.rows = _poison(layer.rows, np.arange(n_rows))
+                layer.raw = poison_ring(layer.raw, start, n)
+            if layer.index_rows is not None and layer.index_raw is not None:
+                layer.index_rows = _poison(layer.index_rows, np.arange(n_rows))
+                layer.index_raw = poison_ring(layer.index_raw, start, n)
+
+
+def poison_ring(ring: mx.array, start: int, stop: int) -> mx.array:
+    """A ring with NaN everywhere but at the slots of positions start..stop-1."""
+    return _poison(ring, np.arange(start, stop) % ring.shape[0])
+
+
+def _poison(array: mx.array, kept: NDArray[np.int64]) -> mx.array:
+    is_kept = np.zeros(array.shape[0], dtype=bool)
+    is_kept[kept] = True
+    shape = (array.shape[0],) + (1,) * (array.ndim - 1)
+    return mx.where(mx.array(is_kept).reshape(shape), array, mx.nan).astype(array.dtype)
+
+
+def ring_rows(ring: mx.array, start: int, stop: int) -> NDArray[Any]:
+    """Rows of positions start..stop-1 in position order."""
+    return to_numpy(ring)[np.arange(start, stop) % ring.shape[0]]
+
+
+def to_numpy(array: mx.array) -> NDArray[Any]:
+    """A NumPy copy; bfloat16 comes as its bits (uint16)."""
+    if array.dtype == mx.bfloat16:
+        array = array.view(mx.uint16)
+    return np.array(array)

@@ -1,0 +1,182 @@
+"""What one pass of L rows at position n needs to know, worked out once on the host.
+
+Masks, slots and rotary tables depend on positions alone, so every layer of a kind shares them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from ds4chat.model.config import TargetConfig
+from ds4chat.model.kv import MAX_ROWS, open_start, padded, raw_span, ring_size
+from ds4chat.ops.rope import Rope, RopeSpec, RopeTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowJob:
+    """One compressed row that a decode pass completes: its raw slots in token order."""
+
+    row: int
+    raw_slots: mx.array
+    is_first: bool
+    table: RopeTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatioPlan:
+    """The part of a plan that depends on a layer's ratio.
+
+    `mask` `(L, S)` and `is_live` `(S,)` over sink, window and `n_slots` compressed rows.
+    `must_choose` says that some row sees more compressed rows than the indexer keeps.
+    """
+
+    mask: mx.array
+    is_live: mx.array
+    n_slots: int  # compressed rows attended, padded
+    must_choose: bool
+    phase: mx.array | None  # (L,) position mod ratio: which position bias
+    raw_slots: mx.array | None  # where the pass's raw rows go
+    raw_keep: int  # how many of the last raw rows are written
+    jobs: tuple[RowJob, ...]  # decode pass: rows completed one by one
+    n_new: int  # prefill pass: rows completed together, from `first_new`
+    first_new: int
+    raw_before: mx.array | None  # prefill pass: slots of the raw rows before n
+    new_table: RopeTable | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """One pass of L rows at positions n .. n+L-1."""
+
+    n: int
+    length: int
+    ids: mx.array  # (L,) int32
+    plain: RopeTable
+    compressed: RopeTable
+    window_slots: mx.array  # where the pass's last `window_keep` window rows go
+    window_keep: int
+    window_before: mx.array | None  # prefill pass: slots of the W-1 window rows before n
+    by_ratio: dict[int, RatioPlan]
+
+    @property
+    def is_prefill(self) -> bool:
+        """Whether this pass is too long for the row-exact path."""
+        return self.window_before is not None
+
+
+class Planner:
+    """Makes plans for one model geometry."""
+
+    def __init__(self, config: TargetConfig) -> None:
+        self._config = config
+        block = config.block
+        self.plain = Rope(RopeSpec(dim=block.rope_dim, base=block.rope_base))
+        self.compressed = Rope(
+            RopeSpec(
+                dim=block.rope_dim,
+                base=config.compress_rope_base,
+                factor=config.rope_factor,
+                original_ctx=config.rope_original_ctx,
+                beta_fast=config.rope_beta_fast,
+                beta_slow=config.rope_beta_slow,
+            )
+        )
+        self._ratios = sorted(set(config.compress_ratios))
+
+    def plan(self, ids: Sequence[int], n: int, *, row_exact: bool) -> Plan:
+        """Plan a pass. `row_exact` keeps the fixed slots of decode; else a prefill layout."""
+        length = len(ids)
+        if row_exact and length > MAX_ROWS:
+            raise ValueError(f"a row-exact pass has at most {MAX_ROWS} rows, not {length}")
+        window, ring = self._config.block.window, ring_size(self._config.block.window)
+        positions = n + np.arange(length)
+        keep = min(length, ring)
+        before = np.arange(n - window + 1, n)
+        return Plan(
+            n=n,
+            length=length,
+            ids=mx.array(np.asarray(ids, dtype=np.int32)),
+            plain=self.plain.table(positions),
+            compressed=self.compressed.table(positions),
+            window_slots=_slots(positions[length - keep :], ring),
+            window_keep=keep,
+            window_before=None if row_exact else _slots(before, ring),
+            by_ratio={r: self._ratio_plan(r, n, length, row_exact) for r in self._ratios},
+        )
+
+    def _ratio_plan(self, ratio: int, n: int, length: int, row_exact: bool) -> RatioPlan:
+        window = self._config.block.window
+        at = (
+            _ring_positions(n + length, ring_size(window))
+            if row_exact
+            else np.arange(n - window + 1, n + length)
+        )
+        n_slots = padded((n + length) // ratio) if ratio else 0
+        visible = _visible(n, length, at, window, ratio, n_slots)
+        mask = np.where(visible, np.float32(0), np.float32(-np.inf))
+        common = {
+            "mask": mx.array(mask),
+            "is_live": mx.array(visible.any(axis=0)),
+            "n_slots": n_slots,
+        }
+        must_choose = ratio == 4 and (n + length) // 4 > self._config.index_topk
+        if ratio == 0:
+            return RatioPlan(
+                **common, must_choose=False, phase=None, raw_slots=None, raw_keep=0, jobs=(),
+                n_new=0, first_new=0, raw_before=None, new_table=None,
+            )  # fmt: skip
+        positions = n + np.arange(length)
+        slots = ring_size(raw_span(ratio))
+        keep = min(length, slots)
+        first, last = n // ratio, (n + length) // ratio
+        jobs = tuple(self._job(ratio, j, slots) for j in range(first, last))
+        return RatioPlan(
+            **common,
+            must_choose=must_choose,
+            phase=mx.array((positions % ratio).astype(np.int32)),
+            raw_slots=_slots(positions[length - keep :], slots),
+            raw_keep=keep,
+            jobs=jobs if row_exact else (),
+            n_new=0 if row_exact else last - first,
+            first_new=first,
+            raw_before=None if row_exact else _slots(np.arange(open_start(ratio, n), n), slots),
+            new_table=self.compressed.table(np.arange(first, last) * ratio),
+        )
+
+    def _job(self, ratio: int, row: int, n_raw_slots: int) -> RowJob:
+        start = ratio * row - (ratio if ratio == 4 and row > 0 else 0)
+        tokens = np.arange(start, ratio * (row + 1))
+        return RowJob(
+            row=row,
+            raw_slots=_slots(tokens, n_raw_slots),
+            is_first=row == 0,
+            table=self.compressed.table(np.array([ratio * row])),
+        )
+
+
+def _slots(positions: NDArray[np.int64], size: int) -> mx.array:
+    return mx.array((positions % size).astype(np.int32))
+
+
+def _ring_positions(n_end: int, size: int) -> NDArray[np.int64]:
+    """The newest position below `n_end` that each slot of a ring can hold (negative: none)."""
+    slot = np.arange(size)
+    newest: NDArray[np.int64] = n_end - 1 - (n_end - 1 - slot) % size
+    return newest
+
+
+def _visible(
+    n: int, length: int, at: NDArray[np.int64], window: int, ratio: int, n_slots: int
+) -> NDArray[np.bool_]:
+    """`(L, S)`: which slots each row sees; slot 0 is the sink, always seen."""
+    row = n + np.arange(length)[:, None]
+    in_window = (at >= 0) & (at <= row) & (at > row - window)
+    parts = [np.ones((length, 1), dtype=bool), in_window]
+    if ratio:
+        parts.append(np.arange(n_slots) < (row + 1) // ratio)
+    return np.concatenate(parts, axis=1)

@@ -1,0 +1,107 @@
+"""Weights out of a GGUF file, one tensor at a time, in the form that a backend multiplies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from ds4chat.formats.gguf import GgufFile, TensorEntry
+from ds4chat.ops.linear import Dense, Fused, Linear, dense, fuse, pack_mxfp4, pack_q8_0
+
+OnBytes = Callable[[int], None]
+"""Called with the number of file bytes just consumed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """How a backend keeps weights.
+
+    `keeps_blocks`: Q8_0 and MXFP4 stay packed; else everything is unpacked to float32.
+    `dtype` is the type of activations.
+    """
+
+    dtype: mx.Dtype
+    keeps_blocks: bool
+
+
+class WeightSource:
+    """Reads bound tensors by their canonical name. Reports bytes as it goes."""
+
+    def __init__(
+        self,
+        gguf: GgufFile,
+        entries: Mapping[str, TensorEntry],
+        storage: Storage,
+        on_bytes: OnBytes,
+    ) -> None:
+        self._gguf = gguf
+        self._entries = entries
+        self._on_bytes = on_bytes
+        self.storage = storage
+
+    def has(self, name: str) -> bool:
+        """Whether the file has this tensor."""
+        return name in self._entries
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """NumPy shape of a tensor."""
+        return self._entries[name].shape
+
+    def values(self, name: str) -> NDArray[np.float32]:
+        """A tensor as float32."""
+        entry = self._entries[name]
+        values = self._gguf.floats(entry)
+        self._on_bytes(entry.n_bytes)
+        return values
+
+    def vector(self, name: str) -> mx.array:
+        """A small tensor as float32 on the device."""
+        return mx.array(self.values(name).reshape(-1))
+
+    def matrix(self, name: str) -> mx.array:
+        """A tensor as float32 on the device, in NumPy shape."""
+        return mx.array(self.values(name))
+
+    def table(self, name: str) -> mx.array:
+        """An integer tensor as int32 on the device."""
+        entry = self._entries[name]
+        ids = self._gguf.integers(entry)
+        self._on_bytes(entry.n_bytes)
+        return mx.array(ids)
+
+    def linear(self, name: str, *, is_island: bool = False) -> Linear:
+        """A weight `[out, in]` or `[E, out, in]`; islands are multiplied in float32."""
+        packed = None if is_island else self._packed(name)
+        return packed or dense(self.values(name), mx.float32)
+
+    def fused(self, names: Sequence[str], islands: frozenset[str] = frozenset()) -> Fused:
+        """Several weights with one input."""
+        return fuse([self.linear(n, is_island=n in islands) for n in names])
+
+    def grouped(self, name: str, n_groups: int) -> mx.array:
+        """A weight `[G*R, in]` as `(G, in, R)` float32."""
+        values = self.values(name)
+        return dense(values.reshape(n_groups, -1, values.shape[-1]), mx.float32).weight
+
+    def stacked_experts(self, names: Sequence[str], shared: Sequence[str] = ()) -> Dense:
+        """Expert stacks side by side as one `(E, in, sum of out)`, the shared one last."""
+        values = np.concatenate([self.values(n) for n in names], axis=1)
+        if shared:
+            extra = np.concatenate([self.values(n) for n in shared], axis=0)
+            values = np.concatenate([values, extra[None]], axis=0)
+        return dense(values, mx.float32)
+
+    def _packed(self, name: str) -> Linear | None:
+        entry = self._entries[name]
+        packers = {"Q8_0": pack_q8_0, "MXFP4": pack_mxfp4}
+        quant = entry.quant
+        if not self.storage.keeps_blocks or quant is None or quant.name not in packers:
+            return None
+        blocks = self._gguf.raw(entry).reshape(-1, quant.block_bytes)
+        packed = packers[quant.name](blocks, entry.shape)
+        self._on_bytes(entry.n_bytes)
+        return packed

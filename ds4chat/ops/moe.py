@@ -1,0 +1,79 @@
+"""Routed experts and the shared expert. Formulas: `spec/architecture.md` section 7."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import mlx.core as mx
+
+from ds4chat.ops.linear import Fused, Linear
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertWeights:
+    """Experts of one layer.
+
+    `gate_up` holds one matrix (gate and up side by side) or two; `down` one. `shared` is None
+    when the shared expert stands as the last of the stack.
+    """
+
+    gate_up: tuple[Linear, ...]
+    down: Linear
+    shared_gate_up: Fused | None
+    shared_down: Linear | None
+    n_routed: int
+    limit: float
+
+
+def route_scores(logits: mx.array) -> mx.array:
+    """`sqrt(softplus(z))`, float32."""
+    return mx.sqrt(mx.logaddexp(logits.astype(mx.float32), 0.0))
+
+
+def top_experts(scores: mx.array, bias: mx.array, k: int) -> mx.array:
+    """`(L, k)` ids of the largest `scores + bias`, best first, ties to the lowest id."""
+    return mx.argsort(-(scores + bias), axis=-1)[:, :k]
+
+
+def route_weights(scores: mx.array, expert_idx: mx.array, scale: float) -> mx.array:
+    """`(L, k)` weights: the chosen scores, normalised to sum `scale`."""
+    chosen = mx.take_along_axis(scores, expert_idx, axis=-1)
+    return chosen / chosen.sum(axis=-1, keepdims=True) * scale
+
+
+def _activate(gate: mx.array, up: mx.array, limit: float) -> mx.array:
+    """Clamped SwiGLU in float32: the gate has no lower clamp."""
+    gate = mx.minimum(gate.astype(mx.float32), limit)
+    up = mx.clip(up.astype(mx.float32), -limit, limit)
+    return gate * mx.sigmoid(gate) * up
+
+
+def _gate_and_up(parts: list[mx.array]) -> tuple[mx.array, mx.array]:
+    if len(parts) == 2:
+        return parts[0], parts[1]
+    half = parts[0].shape[-1] // 2
+    return parts[0][..., :half], parts[0][..., half:]
+
+
+def run_experts(
+    x: mx.array, expert_idx: mx.array, weights: mx.array, w: ExpertWeights
+) -> mx.array:
+    """`(L, D)` through each row's experts and the shared one: `(L, D)` float32.
+
+    A row's experts are added in its own router order, the shared expert last.
+    """
+    if w.shared_down is None:
+        shape = (x.shape[0], 1)
+        shared_idx = mx.full(shape, w.n_routed, dtype=expert_idx.dtype)
+        expert_idx = mx.concatenate([expert_idx, shared_idx], axis=1)
+        weights = mx.concatenate([weights, mx.ones(shape)], axis=1)
+    rows = x[:, None, None, :]
+    gate, up = _gate_and_up([part.expert(rows, expert_idx) for part in w.gate_up])
+    hidden = _activate(gate, up, w.limit).astype(x.dtype)
+    out = w.down.expert(hidden, expert_idx).squeeze(2).astype(mx.float32)
+    total = (weights[:, None, :] @ out).squeeze(1)
+    if w.shared_down is None or w.shared_gate_up is None:
+        return total
+    gate, up = _gate_and_up(w.shared_gate_up(x))
+    hidden = _activate(gate, up, w.limit).astype(x.dtype)
+    return total + w.shared_down(hidden).astype(mx.float32)
