@@ -30,9 +30,7 @@ class Detokenizer:
 
     def flush(self) -> str:
         """End the text: an unfinished character becomes U+FFFD. Ready for a new text."""
-        rest = self._decoder.decode(b"", final=True)
-        self._decoder.reset()
-        return rest
+        return self._decoder.decode(b"", final=True)
 
     def copy(self) -> Detokenizer:
         """An independent decoder in the same state, to look ahead."""

@@ -70,7 +70,7 @@ class StopMatcher:
         """How many of the last characters could still begin a stop text."""
         for size in range(len(self._tail), 0, -1):
             end = self._tail[-size:]
-            if any(stop.startswith(end) for stop in self._stops if len(stop) > size):
+            if any(stop.startswith(end) for stop in self._stops):
                 return size
         return 0
 

@@ -193,10 +193,11 @@ def test_a_model_without_think_markers() -> None:
 
 
 def test_ids_of_another_vocabulary_are_refused() -> None:
+    made = vocab.tokenizer()
     for ids in ([10**6], [-1]):
-        message = reply("y", ids=ids)
+        messages = [user("x"), reply("y", ids=ids), user("z")]
         with pytest.raises(ModelFileError, match="not in the vocabulary"):
-            rendered([user("x"), message, user("z")])
+            render(made, messages, ThinkMode.OFF, effort=EFFORT)
 
 
 def test_two_user_messages_in_a_row() -> None:

@@ -23,6 +23,7 @@ def value(template: str) -> str | None:
         ('{% set x = "kept \\d \\q" %}', "kept \\d \\q"),
         ('{% set x = "beyond \\UFFFFFFFF" %}', "beyond \ufffd"),
         ('{% set x = "real\nnewline" %}', "real\nnewline"),
+        ('{% set x = "joined\\\nline" %}', "joinedline"),
         ('{% set x = "a" ~ "b" + \'c\' "d" %}', "abcd"),
         ('{% set x = "has %} and }} in it" %}', "has %} and }} in it"),
         ('{% set y = "{% set x = 1 %}" %}{% set x = "2" %}', "2"),

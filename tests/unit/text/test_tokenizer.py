@@ -177,6 +177,8 @@ def test_empty_token_strings_are_harmless() -> None:
     made = build([*tokens, "", ""], merges, types=[*types, 3, 1])
     assert made.decode(made.encode_rendered(f"a{USER}b")) == f"a{USER}b"
     assert made.token_bytes(len(tokens)) == b""
+    with pytest.raises(ModelFileError, match="merges"):
+        build([*tokens, ""], ["a "])
 
 
 def test_specials_are_found_by_string() -> None:
