@@ -13,6 +13,7 @@ from typing import NamedTuple
 from rich.cells import split_graphemes
 
 from ds4chat.tui.markdown.clean import clean_joiners
+from ds4chat.tui.markdown.lines import Places
 
 NO_TOKEN = -1
 
@@ -225,6 +226,17 @@ class Canvas:
         is_identity = len(text) == n and text == self.source[at : at + n]
         source = self.base + (at if is_identity else at + max(n, 1) - 1)
         self._push(text, Run(self.length, len(text), source, is_identity, look))
+
+    def add_mapped(self, text: str, at: int, n: int, places: Places, look: int) -> None:
+        """Add display text for `n` characters of content; they may lie apart in the source."""
+        first, last = places.source(at), places.source(at + n - 1)
+        if len(text) != n:
+            self.add(text, last, 1, look)
+        elif last - first == n - 1:
+            self.add(text, first, n, look)
+        else:
+            for index, char in enumerate(text):
+                self.add(char, places.source(at + index), 1, look)
 
     def add_drawn(self, text: str) -> None:
         """Add text that the program draws and that belongs to no token."""

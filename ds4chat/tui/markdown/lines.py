@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Protocol
 
 _CONTAINER = " \t>"
 
@@ -54,6 +55,14 @@ class ContentMap:
         return self._sources[idx] + offset - self._starts[idx]
 
 
+class Places(Protocol):
+    """Maps offsets in content to offsets in the parsed text."""
+
+    def source(self, offset: int) -> int:
+        """The source offset of a content offset."""
+        ...
+
+
 class OffsetMap:
     """Maps content that is one stretch with given columns (a table cell)."""
 
@@ -63,3 +72,15 @@ class OffsetMap:
     def source(self, offset: int) -> int:
         """The source offset of a content offset."""
         return self._sources[offset]
+
+
+class ShiftedMap:
+    """A map whose offsets start later in the content."""
+
+    def __init__(self, places: Places, shift: int) -> None:
+        self._places = places
+        self._shift = shift
+
+    def source(self, offset: int) -> int:
+        """The source offset of a content offset."""
+        return self._places.source(offset + self._shift)

@@ -2,83 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from ds4chat.tui.markdown.block import Block, BlockKind, Canvas, Cell, Look, Table
+from ds4chat.tui.markdown.code import CHUNK_LINES, closing_fence, code_block
+from ds4chat.tui.markdown.context import Boundary, Context, OpenFence, Parsed
 from ds4chat.tui.markdown.inline import make_parser, parse_inline
-from ds4chat.tui.markdown.lines import ContentMap, OffsetMap, SourceLines
+from ds4chat.tui.markdown.lines import ContentMap, OffsetMap, Places, ShiftedMap, SourceLines
+from ds4chat.tui.markdown.paragraph import cut_paragraph, lead_after
 from ds4chat.tui.markdown.tables import alignments, split_row
 
 BAR = "┃ "
-CODE_BAR = "│ "
 BULLET = "•"
 RULE = "─" * 40
-CHUNK_LINES = 40  # long code is many blocks of this many lines
-MAX_PARAGRAPH = 8192  # longer ones are cut, at the first word after half of it
 MAX_LEVEL = 90  # containers nested deeper are shown as written
 
 _SPACED = frozenset({"heading_open", "fence", "code_block", "table_open", "hr"})
 _CLOSED_BY_LINE = frozenset({"heading_open", "fence", "hr"})
 _PARENTS = frozenset({"bullet_list_open", "ordered_list_open", "blockquote_open"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Context:
-    """What came before the parsed stretch.
-
-    Attributes:
-        at: Offset of the stretch in the whole reply.
-        lead: Stands for the beginning of a paragraph that was cut; parsed, never shown.
-        is_first: No block came before.
-        after_blank: The line before is blank.
-        previous: Token type of the top-level block before.
-        is_inside: The stretch goes on inside the quote that came before.
-    """
-
-    at: int = 0
-    lead: str = ""
-    is_first: bool = True
-    after_blank: bool = False
-    previous: str = ""
-    is_inside: bool = False
-
-
-class Boundary(NamedTuple):
-    """A place where parsing may start again: the first `n_blocks` blocks are then final."""
-
-    n_blocks: int
-    context: Context
-
-
-class OpenFence(NamedTuple):
-    """A top-level fence without an end. Offsets count in the whole reply."""
-
-    n_blocks: int  # blocks before it, all final
-    at: int
-    mark: str
-    indent: int
-    info: tuple[str, int] | None  # label and its offset
-    content_at: int
-    gap: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parsed:
-    """Blocks of the stretch, the last place to start from, and a fence still open."""
-
-    blocks: list[Block]
-    boundary: Boundary | None
-    fence: OpenFence | None
-
-
-class _Map(Protocol):
-    def source(self, offset: int) -> int: ...
 
 
 @dataclass(slots=True)
@@ -91,45 +36,6 @@ class _Container:
     n: int
     is_shown: bool
     has_blocks: bool = False
-
-
-def code_block(
-    source: str, base: int, lines: Iterable[tuple[str, int]], info: tuple[str, int] | None
-) -> Block:
-    """A block of code lines, each with its offset in `source`, after an optional label."""
-    canvas = Canvas(source, base)
-    if info is not None:
-        canvas.add(info[0], info[1], len(info[0]), Look.MARKER)
-    for index, (line, at) in enumerate(lines):
-        if index or info is not None:
-            canvas.add("\n", at - 1, 1)
-        canvas.add_tabbed(line, at)
-    return Block(
-        kind=BlockKind.CODE, text=canvas.text, runs=canvas.runs, prefix=CODE_BAR, cont=CODE_BAR
-    )
-
-
-def cut_paragraph(content: str) -> list[tuple[int, int]]:
-    """Where an overlong paragraph is cut; a cut never moves when text is added behind."""
-    cuts, start = [], 0
-    while len(content) - start > MAX_PARAGRAPH:
-        limit = start + MAX_PARAGRAPH
-        cut = next(
-            (
-                i
-                for i in range(start + MAX_PARAGRAPH // 2, limit)
-                if content[i - 1].isspace() and not content[i].isspace()
-            ),
-            limit,
-        )
-        cuts.append((start, cut))
-        start = cut
-    return [*cuts, (start, len(content))]
-
-
-def lead_after(char: str) -> str:
-    """What stands for the first part of a paragraph that was cut behind `char`."""
-    return f"x{char}" if char in " \t\n" else "x"
 
 
 class MarkdownParser:
@@ -384,20 +290,20 @@ class _Walk:
             if content:
                 canvas = Canvas(self.lines.source, self.base)
                 chunk = content[start:end]
-                self._inline(canvas, chunk, _Shifted(places, skip + start), lead=lead)
+                self._inline(canvas, chunk, ShiftedMap(places, skip + start), lead=lead)
                 self._add(canvas, BlockKind.TEXT, line)
                 if start:
                     self.blocks[-1].gap, self.blocks[-1].gap_prefix = False, ""
 
     def _inline(
-        self, canvas: Canvas, content: str, places: _Map, *, look: int = 0, lead: str = ""
+        self, canvas: Canvas, content: str, places: Places, *, look: int = 0, lead: str = ""
     ) -> None:
         """Draw inline content; `lead` is parsed before it and not drawn."""
         for text, start, n, inner in parse_inline(self.md, lead + content):
             hidden = max(0, len(lead) - start)
             if n > hidden:
                 at = start + hidden - len(lead)
-                _draw(canvas, text[hidden:], at, n - hidden, places, inner | look)
+                canvas.add_mapped(text[hidden:], at, n - hidden, places, inner | look)
 
     def _rule(self, token: Token) -> None:
         line = _first_line(token)
@@ -488,34 +394,6 @@ class _Walk:
         start = canvas.length
         self._inline(canvas, content, OffsetMap(sources))
         return Cell(start, canvas.length)
-
-
-class _Shifted:
-    """A map whose offsets start later in the content."""
-
-    def __init__(self, places: _Map, shift: int) -> None:
-        self._places = places
-        self._shift = shift
-
-    def source(self, offset: int) -> int:
-        return self._places.source(offset + self._shift)
-
-
-def _draw(canvas: Canvas, text: str, at: int, n: int, places: _Map, look: int) -> None:
-    """Add display text for `n` content characters; they may lie apart in the source."""
-    first, last = places.source(at), places.source(at + n - 1)
-    if len(text) != n:
-        canvas.add(text, last, 1, look)
-    elif last - first == n - 1:
-        canvas.add(text, first, n, look)
-    else:
-        for index, char in enumerate(text):
-            canvas.add(char, places.source(at + index), 1, look)
-
-
-def closing_fence(mark: str) -> re.Pattern[str]:
-    """The pattern of a line that ends a top-level fence."""
-    return re.compile(rf" {{0,3}}{mark[0]}{{{len(mark)},}}[ \t]*")
 
 
 def _first_line(token: Token) -> int:

@@ -12,14 +12,9 @@ from dataclasses import replace
 from ds4chat.protocol.types import Source, Span
 from ds4chat.tui.markdown.block import Block
 from ds4chat.tui.markdown.clean import clean
-from ds4chat.tui.markdown.parser import (
-    CHUNK_LINES,
-    Context,
-    MarkdownParser,
-    OpenFence,
-    closing_fence,
-    code_block,
-)
+from ds4chat.tui.markdown.code import CHUNK_LINES, closing_fence, code_block
+from ds4chat.tui.markdown.context import Context, OpenFence
+from ds4chat.tui.markdown.parser import MarkdownParser
 
 SOURCES = tuple(Source)
 NO_CONFIDENCE = 255

@@ -1,18 +1,15 @@
 """The transcript: one line-drawn widget for the whole conversation.
 
-It takes values and draws them. Tokens are buffered and shown a few dozen times a second: a flush
-touches only the block that grows, and a repaint styles only the lines on screen.
+It takes values and draws them. Tokens are buffered and shown a few dozen times a second. A
+flush touches only the block that grows, and a repaint styles only the lines on screen.
 """
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from rich.cells import cell_len
-from rich.segment import Segment
 from rich.style import Style
 from textual import events
 from textual.app import App
@@ -22,9 +19,9 @@ from textual.strip import Strip
 from textual.timer import Timer
 
 from ds4chat.protocol.types import Channel, Span
-from ds4chat.tui.markdown.block import NO_TOKEN
 from ds4chat.tui.palette import ColourMode, Palette
-from ds4chat.tui.widgets.transcript_rows import GUTTER, Column, Place, Row, Tone, plain_block
+from ds4chat.tui.widgets.transcript_painter import Painter
+from ds4chat.tui.widgets.transcript_rows import Column, Row, Tone, plain_block
 from ds4chat.tui.widgets.transcript_styles import StyleBook
 from ds4chat.tui.widgets.transcript_turns import ChannelView
 
@@ -32,7 +29,6 @@ FLUSH_INTERVAL_S = 0.04
 COST_STRETCH = 4.0  # the interval is at least this many times the cost of the last flush
 SCROLLED_INTERVAL_S = 0.25  # how often the height grows while the view does not follow
 MAX_QUEUED_WRITES = 1
-MAX_STRIPS = 2000  # a strip owns about 1.4 kB of caches
 USER_LABEL = "you"
 REPLY_LABEL = "ds4"
 
@@ -93,7 +89,7 @@ class Transcript(ScrollView, can_focus=True):
         self._turns: dict[int, list[ChannelView]] = {}
         self._users: dict[int, str] = {}
         self._styles = StyleBook(self._component_style)
-        self._strips: OrderedDict[int, Strip] = OrderedDict()
+        self._painter = Painter(self._column, self._styles)
         self._dirty: dict[int, ChannelView] = {}
         self._timer: Timer | None = None
         self._last_flush = float("-inf")
@@ -175,12 +171,7 @@ class Transcript(ScrollView, can_focus=True):
     def plain_text(self) -> str:
         """All lines as drawn, without styles."""
         self.flush()
-        lines = []
-        for y in range(self._column.height):
-            place = self._column.place(y)
-            parts = [text for text, _ in self._parts(place)] if place else []
-            lines.append("".join(parts).rstrip())
-        return "\n".join(lines)
+        return "\n".join(self._painter.plain(y) for y in range(self._column.height))
 
     def turn_source(self, turn_id: int, channel: Channel) -> str:
         """The source text of a channel of a reply; empty if there is none."""
@@ -273,8 +264,7 @@ class Transcript(ScrollView, can_focus=True):
 
     def _changed(self, top: int) -> None:
         """Lines from `top` on are not what they were."""
-        for y in [y for y in self._strips if y >= top]:
-            del self._strips[y]
+        self._painter.forget(top)
         if self.is_attached:
             self._grow()
             visible = max(top, self.scroll_offset.y)
@@ -355,7 +345,7 @@ class Transcript(ScrollView, can_focus=True):
 
     def _restyle(self) -> None:
         self._styles.clear()
-        self._strips.clear()
+        self._painter.forget(0)
         if self.is_attached:
             self.refresh()
 
@@ -364,45 +354,11 @@ class Transcript(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         """Draw one row of the viewport."""
-        line = y + self.scroll_offset.y
-        strip = self._strips.get(line)
+        strip = self._painter.strip(y + self.scroll_offset.y)
+        width = self.size.width
         if strip is None:
-            place = self._column.place(line)
-            if place is None:
-                return Strip.blank(self.size.width, self.rich_style)
-            strip = self._strips[line] = self._paint(place)
-            if len(self._strips) > MAX_STRIPS:
-                self._strips.popitem(last=False)
-        else:
-            self._strips.move_to_end(line)
-        return strip.adjust_cell_length(self.size.width, self.rich_style)
-
-    def _paint(self, place: Place) -> Strip:
-        segments: list[Segment] = []
-        for text, style in self._parts(place):
-            if segments and segments[-1].style is style:
-                segments[-1] = Segment(segments[-1].text + text, style)
-            elif text:
-                segments.append(Segment(text, style))
-        return Strip(segments, sum(cell_len(segment.text) for segment in segments))
-
-    def _parts(self, place: Place) -> list[tuple[str, Style]]:
-        """The texts of a line with their styles, gutter first."""
-        row, index = place
-        drawn = self._styles.drawn(row.tone)
-        if index == row.label_line and row.label:
-            parts = [(row.label.ljust(GUTTER), self._component_style("label"))]
-        else:
-            parts = [(" " * GUTTER, drawn)]
-        for item in row.lines[index]:
-            if isinstance(item, str):
-                parts.append((item, drawn))
-                continue
-            for piece in row.block.pieces(*item):
-                log = row.log if piece.token != NO_TOKEN else None
-                style = self._styles.of(row.tone, piece.look, log, piece.token)
-                parts.append((row.block.text[piece.start : piece.end], style))
-        return parts
+            return Strip.blank(width, self.rich_style)
+        return strip.adjust_cell_length(width, self.rich_style)
 
 
 def queued_writes(app: App[object]) -> int:

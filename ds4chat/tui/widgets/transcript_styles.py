@@ -46,6 +46,10 @@ class StyleBook:
         """The style of what the program draws around the text."""
         return self.of(tone, Look.MARKER, None, NO_TOKEN)
 
+    def label(self) -> Style:
+        """The style of the speaker's name."""
+        return self._component("label")
+
     def of(self, tone: Tone, look: int, log: TokenLog | None, token: int) -> Style:
         """The style of a character; the same object for the same look."""
         source, level = _NO_KEY if log is None else self._key(log, token)
