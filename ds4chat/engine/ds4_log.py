@@ -2,8 +2,8 @@
 
 Names and order of the fields are ds4's, so that its tools read them. Our rounds verify the
 anchor together with the drafts (ds4: a seed batch): `accepted=0` at entry, and a round's
-`accepted` counts the tokens it emitted, the anchor included. Lines that stand for a rollback and replay
-never occur here. Figures of ds4's parts that do not exist here (snapshot, replay, the split of
+`accepted` counts the tokens it emitted, the anchor included. Lines that stand for a rollback
+and replay never occur here. Figures of what does not exist here (snapshot, replay, the split of
 the proposal's time, proposal lengths) are left out.
 """
 

@@ -156,7 +156,6 @@ class MoneyScheduler(Scheduler):
             self._park(min(2 * self._wait, LAST_WAIT), plain_s)
             return
         self._is_parked = False
-        self._wait = FIRST_WAIT
         self._enter(SpecState.ON, f"on again: the try made {self._gain.words(plain_s)}")
 
     def _park(self, wait: int, plain_s: float) -> None:

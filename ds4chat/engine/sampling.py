@@ -13,7 +13,6 @@ things differ from ds4 on purpose: arithmetic is float64, and NaN or +Inf is an 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,33 +72,6 @@ def choose(logits: Logits, sampling: Sampling, position: int) -> int:
     if idx == len(ids):  # the product rounded up to the total
         idx = int(np.flatnonzero(weights)[-1])
     return int(ids[idx])
-
-
-def choose_along(
-    rows: Logits, proposal: Sequence[int], sampling: Sampling, position: int
-) -> list[int]:
-    """Choose at the rows of one verify pass, up to the first choice that is not the draft.
-
-    Rows after that one stand on a rejected draft: they are not looked at, so that nothing in
-    them (not even a NaN) can change the text. With `choices` as the result,
-    `accept_greedy(proposal[:len(choices) - 1], choices)` is the verdict.
-
-    Args:
-        rows: `(len(proposal) + 1, V)` float32; row 0 is the anchor's.
-        proposal: the drafts that were verified.
-        sampling: temperature, filters and seed.
-        position: absolute position of the token that row 0 chooses.
-
-    Raises:
-        NonFiniteError: see `choose`.
-        SettingsError: see `choose`.
-    """
-    choices: list[int] = []
-    for i, row in enumerate(rows):
-        choices.append(choose(row, sampling, position + i))
-        if i == len(proposal) or choices[i] != proposal[i]:
-            break
-    return choices
 
 
 def probabilities(logits: Logits, sampling: Sampling) -> NDArray[np.float64]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from ds4chat.draft.verify import accept_greedy
-from ds4chat.engine.sampling import choose, choose_along, noise, probabilities
+from ds4chat.engine.sampling import choose, noise, probabilities
 from ds4chat.protocol.types import Sampling
 
 # Multiples of 1/8 make ties likely; weights then differ far more than rounding does.
@@ -101,11 +101,9 @@ def test_sampled_speculative_text_equals_plain_text(
     while len(ids) < 25:
         proposal = drafts[turn % len(drafts)]
         timeline = [*ids, anchor, *proposal]
-        rows = np.stack(
-            [toy_logits(timeline[: len(ids) + 1 + i], salt) for i in range(len(proposal) + 1)]
-        )
-        choices = choose_along(rows, proposal, sampling, len(ids) + 1)
-        verdict = accept_greedy(proposal[: len(choices) - 1], choices)
+        ends = range(len(ids) + 1, len(timeline) + 1)
+        choices = [choose(toy_logits(timeline[:n], salt), sampling, n) for n in ends]
+        verdict = accept_greedy(proposal, choices)
         ids += [anchor, *proposal[: verdict.n_accepted]]
         anchor, turn = verdict.next_token, turn + 1
     assert ids[:25] == plain

@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ds4chat.draft.verify import accept_greedy
+import ds4chat.engine.sampling as sampling_module
 from ds4chat.engine.sampling import (
     check_sampling,
     choose,
-    choose_along,
     margin,
     noise,
     probabilities,
@@ -141,6 +140,23 @@ def test_a_wide_nucleus_is_found_without_losing_tokens() -> None:
     assert np.flatnonzero(kept).tolist() == list(range(2500))
 
 
+def test_a_nucleus_of_equal_tokens_takes_the_lowest_ids() -> None:
+    """3,000 tokens on two levels: half of the upper level's mass is its lower half of ids."""
+    upper = np.arange(3000) % 3 == 1
+    logits = np.where(upper, 0.0, -60.0).astype(np.float32)
+    kept = probabilities(logits, Sampling(temperature=1.0, top_p=0.5))
+    assert np.flatnonzero(kept).tolist() == np.flatnonzero(upper)[:500].tolist()
+
+
+@pytest.mark.parametrize(("u", "token"), [(0.0, 1), (1 - 2.0**-53, 3)])
+def test_the_ends_of_the_noise_choose_tokens_of_some_weight(
+    monkeypatch: pytest.MonkeyPatch, u: float, token: int
+) -> None:
+    monkeypatch.setattr(sampling_module, "noise", lambda seed, position: u)
+    logits = logits_of(-math.inf, 0, 0, 0, -math.inf)
+    assert choose(logits, Sampling(temperature=1.0), 0) == token
+
+
 def test_minus_infinity_is_never_chosen() -> None:
     logits = logits_of(-math.inf, 0, -math.inf, 0)
     assert chosen_ids(logits, Sampling(temperature=9.0)) == {1, 3}
@@ -194,22 +210,3 @@ def test_margin_is_the_gap_of_the_two_best() -> None:
 def test_margin_stays_finite_without_a_second_candidate() -> None:
     assert math.isfinite(margin(logits_of(4)))
     assert math.isfinite(margin(logits_of(4, -math.inf)))
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_rows_are_chosen_as_plain_steps_would(temperature: float) -> None:
-    rows = np.stack([random_logits(50, i) for i in range(4)])
-    sampling = Sampling(temperature=temperature, seed=8)
-    plain = [choose(row, sampling, 20 + i) for i, row in enumerate(rows)]
-    assert choose_along(rows, plain[:3], sampling, 20) == plain
-    wrong = [plain[0], (plain[1] + 1) % 50, plain[2]]
-    choices = choose_along(rows, wrong, sampling, 20)
-    assert choices == plain[:2]
-    assert accept_greedy(wrong[:1], choices).n_accepted == 1
-
-
-def test_a_row_after_a_rejected_draft_is_not_looked_at() -> None:
-    rows = np.stack([logits_of(0, 1), logits_of(math.nan, 0)])
-    assert choose_along(rows, [0], Sampling(), 0) == [1]
-    with pytest.raises(NonFiniteError):
-        choose_along(rows, [1], Sampling(), 0)
