@@ -137,8 +137,8 @@ def read_draft_config(
     spelling = detect_spelling(gguf)
     keys = KeyReader(gguf.metadata)
     warnings: list[str] = []
-    n_stages = _count_stages(gguf, spelling, keys, warnings)
-    values = _read_numbers(gguf, spelling, keys, target)
+    n_stages = count_stages(gguf, spelling, keys, warnings)
+    values = read_numbers(gguf, spelling, keys, target.n_vocab)
     block = _read_block(spelling, keys, target.block, n_stages)
     _check_target_layers(values, target, keys.problems)
     if base is not None:
@@ -153,7 +153,7 @@ def read_draft_config(
     return DraftReading(config=config, spelling=spelling, warnings=tuple(warnings))
 
 
-def _count_stages(
+def count_stages(
     gguf: GgufFile, spelling: Spelling, keys: KeyReader, warnings: list[str]
 ) -> int:
     """Stages by tensor names, which win over the keys."""
@@ -173,24 +173,28 @@ def _count_stages(
     return n_stages
 
 
-def _read_numbers(
-    gguf: GgufFile, spelling: Spelling, keys: KeyReader, target: TargetConfig
+def read_numbers(
+    gguf: GgufFile, spelling: Spelling, keys: KeyReader, n_vocab: int
 ) -> dict[str, Any]:
+    """`block_size`, `markov_rank`, `noise_id` and `target_layers` (0-based) as the file says.
+
+    None stands for a value with a problem, which is in `keys.problems`.
+    """
+
     def name_of(field: str) -> str:
         names = _KEYS[spelling][field]
         return next((name for name in names if name in gguf.metadata), names[-1])
 
     layers = keys.integers(name_of("target_layer_ids"))
     if layers is not None and spelling is Spelling.LLAMA:
-        layers = tuple(
-            layer - 1 for layer in layers
-        )  # that container counts the embedding as 0
+        # That container counts the embedding as layer 0.
+        layers = tuple(layer - 1 for layer in layers)
     return {
         "block_size": keys.integer(name_of("block_size"), most=MAX_BLOCK),
         "markov_rank": keys.integer(
             name_of("markov_rank"), default=_rank_of_matrix(gguf, spelling), most=1 << 16
         ),
-        "noise_id": keys.integer(name_of("noise_token_id"), least=0, most=target.n_vocab - 1),
+        "noise_id": keys.integer(name_of("noise_token_id"), least=0, most=n_vocab - 1),
         "target_layers": layers,
     }
 
