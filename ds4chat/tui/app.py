@@ -1,0 +1,90 @@
+"""The application: theme, the engine's mailbox, and the way out."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from typing import ClassVar
+
+from textual.app import App
+
+from ds4chat import paths
+from ds4chat.errors import Ds4Error
+from ds4chat.protocol.commands import Load
+from ds4chat.protocol.engine import EngineLink
+from ds4chat.protocol.events import EngineFailed, Event
+from ds4chat.tui import themes
+from ds4chat.tui.bridge import EngineReported
+from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.screens.chat import ChatScreen
+
+TOUR_BANNER = (
+    "Recorded tour: a scripted engine answers, not a model. Text and speeds are made up."
+)
+
+
+class Ds4ChatApp(App[None]):
+    """A chat with the engine behind `link`.
+
+    `TEXTUAL_FPS` must be in the environment before this module is imported
+    (`settings.prepare_textual`).
+
+    Args:
+        link: the engine, not started yet.
+        load: what to load; its request id is replaced.
+        options: how the chat starts.
+
+    Raises:
+        SettingsError: a theme file or the theme's name cannot be used.
+    """
+
+    TITLE = ""
+    ENABLE_COMMAND_PALETTE = True
+    COMMANDS: ClassVar = set()
+
+    def __init__(self, link: EngineLink, load: Load, options: ChatOptions) -> None:
+        found = themes.load_themes(options.themes_dirs or (paths.themes_dir(),))
+        self._default_theme = themes.pick(found, "").screen
+        chosen = themes.pick(found, options.theme)
+        super().__init__(ansi_color=True if options.no_color else None)
+        for theme in found.values():
+            self.register_theme(theme.screen)
+        self.theme = chosen.screen.name
+        self._link = link
+        self.chat_screen = ChatScreen(link, load, options, chosen.palette)
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Source colours, for themes that have none."""
+        return dict(self._default_theme.variables)
+
+    def on_mount(self) -> None:
+        """Show the chat and start the engine."""
+        self.push_screen(self.chat_screen)
+        self.call_after_refresh(self._start)
+
+    def _start(self) -> None:
+        try:
+            self._link.start(self._emit)
+        except Ds4Error as error:
+            failed = EngineFailed(message=error.message, hint=error.hint)
+            self.chat_screen.report(failed)
+        # What lives now lives on: keep the collector from scanning it again and again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 50)
+
+    def _emit(self, event: Event) -> None:
+        """Take an event on the engine's thread; post_message is safe there."""
+        try:
+            self.post_message(EngineReported(event))
+        except RuntimeError:
+            return  # the loop is closed: the screen is gone
+
+    def on_engine_reported(self, message: EngineReported) -> None:
+        """Hand an event to the chat, whatever screen is on top."""
+        self.chat_screen.report(message.event)
+
+    async def action_quit(self) -> None:
+        """Close the engine, then leave."""
+        await asyncio.to_thread(self._link.close)
+        self.exit()

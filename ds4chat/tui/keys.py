@@ -1,0 +1,111 @@
+"""Keys: one table for the bindings, the bottom line and the help screen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRow:
+    """One action of the chat screen.
+
+    Attributes:
+        keys: Textual key names, the first is shown.
+        action: what Textual runs.
+        shown: how the key is written for a person.
+        label: word or two for the bottom line; empty keeps it out of there.
+        summary: for the help screen.
+        is_priority: works wherever the focus is.
+    """
+
+    keys: str
+    action: str
+    shown: str
+    summary: str
+    label: str = ""
+    is_priority: bool = True
+
+
+SCREEN_KEYS = (
+    KeyRow(keys="f1,alt+1", action="help", shown="F1", label="help", summary="this help"),
+    KeyRow(
+        keys="f3,alt+3",
+        action="toggle_spec",
+        shown="F3",
+        label="spec",
+        summary="speculation on or off, from the next block",
+    ),
+    KeyRow(
+        keys="f4,alt+4",
+        action="cycle_colours",
+        shown="F4",
+        label="colours",
+        summary="what the colours mean: off, source, position, confidence",
+    ),
+    KeyRow(
+        keys="f6,alt+6",
+        action="toggle_panel",
+        shown="F6",
+        label="panel",
+        summary="show or hide the speculation panel (from 100 columns on)",
+    ),
+    KeyRow(
+        keys="f8",
+        action="restart",
+        shown="F8",
+        summary="start a dead engine again",
+    ),
+    KeyRow(
+        keys="ctrl+t",
+        action="think",
+        shown="^T",
+        label="think",
+        summary="thinking off, on, max; while the model reasons: answer now",
+    ),
+    KeyRow(
+        keys="ctrl+o",
+        action="toggle_fold",
+        shown="^O",
+        label="fold",
+        summary="fold or unfold reasoning",
+    ),
+    KeyRow(keys="ctrl+n", action="new_chat", shown="^N", label="new", summary="a new chat"),
+    KeyRow(
+        keys="ctrl+p",
+        action="palette",
+        shown="^P",
+        label="palette",
+        summary="find a command by its name",
+    ),
+    KeyRow(
+        keys="escape",
+        action="stop",
+        shown="Esc",
+        summary="stop the reply and keep what it wrote",
+        is_priority=False,
+    ),
+    KeyRow(
+        keys="ctrl+c",
+        action="interrupt",
+        shown="^C",
+        summary="copy what is selected; else stop the reply; else press again to quit",
+    ),
+    KeyRow(
+        keys="ctrl+shift+c",
+        action="copy_answer",
+        shown="^Shift+C",
+        summary="copy the last answer",
+    ),
+    KeyRow(keys="alt+y", action="copy_code", shown="Alt+Y", summary="copy the last code block"),
+    KeyRow(keys="ctrl+q", action="quit", shown="^Q", label="quit", summary="quit"),
+)
+
+PROMPT_KEYS = (
+    ("Enter", "send; while a reply runs the message waits its turn"),
+    ("Shift+Enter, ^J, Alt+Enter", "new line"),
+    ("Tab", "complete a slash command"),
+    ("Up, Down", "at the first or last line: earlier messages; a waiting one first"),
+    ("PageUp, PageDown", "scroll the transcript"),
+    ("^D in an empty prompt", "quit"),
+    ("Alt+1, 3, 4, 6", "the same as F1, F3, F4, F6"),
+)

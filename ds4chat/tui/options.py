@@ -1,0 +1,41 @@
+"""How a chat starts, and what can be changed while it runs. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ds4chat.protocol.types import Sampling, SpecOptions, ThinkMode
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatOptions:
+    """What the command line hands to the app.
+
+    Attributes:
+        sampling: how the target chooses a token.
+        spec: how speculation starts.
+        think: None: the model's own default.
+        max_tokens: longest reply; None: up to the context.
+        system: system text, empty for none.
+        theme: name of a theme, empty for the default.
+        themes_dirs: folders of theme files; later ones win.
+        colour_mode: `off`, `source`, `position` or `confidence`.
+        no_color: `NO_COLOR` or `--color never`: attributes instead of colours.
+        banner: shown above the transcript, for the tour.
+        log_path: the engine's log, named in error messages; empty when there is none.
+        is_animated: whether the cursor blinks.
+    """
+
+    sampling: Sampling = field(default_factory=Sampling)
+    spec: SpecOptions = field(default_factory=SpecOptions)
+    think: ThinkMode | None = None
+    max_tokens: int | None = None
+    system: str = ""
+    theme: str = ""
+    themes_dirs: tuple[Path, ...] = ()
+    colour_mode: str = "source"
+    no_color: bool = False
+    banner: str = ""
+    log_path: str = ""
+    is_animated: bool = True

@@ -1,0 +1,71 @@
+"""Answers of /stats, /model and /spec as text. Pure."""
+
+from __future__ import annotations
+
+from ds4chat.protocol.types import Policy, SpecState
+from ds4chat.tui import units
+from ds4chat.tui.controller import ChatController, Phase
+
+_POLICIES = {
+    Policy.MONEY: "parks itself when it loses",
+    Policy.WINDOW: "ds4's window rule",
+    Policy.FIXED: "at all times",
+}
+
+
+def speculation(chat: ChatController) -> str:
+    """What speculation is doing and why."""
+    figures, spec = chat.figures, chat.spec
+    why = f" ({figures.reason})" if figures.reason else ""
+    if figures.state is SpecState.UNAVAILABLE:
+        return f"Speculation is unavailable{why}."
+    if not spec.enabled:
+        return "Speculation is off: one target pass a token."
+    state = "parked" if figures.state is SpecState.PARKED else "on"
+    return f"Speculation is {state}{why}, {_POLICIES[spec.policy]}."
+
+
+def stats(chat: ChatController) -> str:
+    """Figures of this chat."""
+    figures, turns = chat.figures, chat.conversation.turns
+    usages = [turn.usage for turn in turns if turn.usage is not None]
+    n_tokens = sum(usage.n_tokens for usage in usages)
+    decode_s = sum(usage.decode_s for usage in usages)
+    lines = [
+        f"Replies: {len(usages)}, {n_tokens:,} tokens"
+        + (f", {n_tokens / decode_s:.1f} tok/s" if decode_s else ""),
+        f"Context: {chat.n_context:,} tokens"
+        + (f" of {chat.info.ctx:,}" if chat.info is not None else ""),
+    ]
+    if usages and usages[-1].kv_bytes:
+        lines.append(f"KV cache: {units.size(usages[-1].kv_bytes)}")
+    if figures.accept_len is not None:
+        lines.append(
+            f"Accept length: {figures.accept_len:.2f} over {figures.counts.n_rounds} rounds"
+        )
+    if figures.saved_s is not None and figures.ratio is not None:
+        lines.append(f"Net saved: {figures.saved_s:+.1f} s ({figures.ratio:.2f}x)")
+    return "\n".join([*lines, speculation(chat)])
+
+
+def model(chat: ChatController) -> str:
+    """What is loaded."""
+    info = chat.info
+    if info is None:
+        return f"No model is loaded yet; the engine is {chat.phase}."
+    support = (
+        f"{info.support_name}, blocks of {info.block_size}" if info.support_name else "none"
+    )
+    lines = [
+        f"Model: {info.name} ({info.quant}), {info.n_layers} layers, {info.n_vocab:,} tokens",
+        f"File: {info.path or 'none'}, {units.size(info.weight_bytes)}",
+        f"Drafter: {support}",
+        f"Context: {info.ctx:,} tokens (trained for {info.ctx_trained:,})",
+        f"Runs on: {info.backend}, {info.device}, {info.activation_dtype}; "
+        f"loaded in {units.seconds(info.load_s)}",
+        f"Exact: {'yes' if info.is_exact else 'no'}"
+        + (f", {info.exact_note}" if info.exact_note else ""),
+    ]
+    if chat.phase is not Phase.READY:
+        lines.append(f"The engine is {chat.phase}.")
+    return "\n".join(lines)

@@ -1,0 +1,221 @@
+"""What the engine reports, taken into the chat. Runs on the screen's thread only."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ds4chat.protocol.events import (
+    Done,
+    EngineFailed,
+    Hello,
+    ModelLoading,
+    ModelReady,
+    Notice,
+    PlainStep,
+    PolicyChanged,
+    PrefillProgress,
+    Refused,
+    RoundVerified,
+    StatsSnapshot,
+    Tokenized,
+    TokensCommitted,
+    TurnFinished,
+    TurnStarted,
+)
+from ds4chat.protocol.types import (
+    PROTOCOL_VERSION,
+    FinishReason,
+    SpecState,
+    Usage,
+)
+from ds4chat.tui import receipt
+from ds4chat.tui.controller import RESTART_HINT, ChatController, Phase, Progress
+from ds4chat.tui.state import Turn
+
+_BROKEN = (FinishReason.ERROR, FinishReason.NONFINITE)
+
+
+class EngineReports:
+    """One method for each event of the protocol."""
+
+    def __init__(self, chat: ChatController) -> None:
+        self._chat = chat
+        self._view = chat.view
+        self._link = chat.link
+        self._load_request = 0
+
+    def hello(self, event: Hello) -> None:
+        """The engine runs: load the model."""
+        if self._chat.phase is not Phase.STARTING:
+            return
+        if event.protocol_version != PROTOCOL_VERSION:
+            self._chat.phase = Phase.DEAD
+            self._chat.say(
+                f"The engine speaks protocol {event.protocol_version}, this program "
+                f"{PROTOCOL_VERSION}: install ds4chat again.",
+                "error",
+            )
+            return
+        self._chat.phase = Phase.LOADING
+        self._load_request = self._chat.request()
+        self._link.send(
+            replace(self._chat.load, request_id=self._load_request, spec=self._chat.spec)
+        )
+        self._view.show_now()
+
+    def done(self, event: Done) -> None:
+        """A command was carried out."""
+        self._chat.submits.pop(event.request_id, None)
+
+    def refused(self, event: Refused) -> None:
+        """A command was not carried out: give a refused question back."""
+        turn_id = self._chat.submits.pop(event.request_id, None)
+        if event.request_id == self._load_request:
+            self._load_refused(event.message, event.hint)
+            return
+        self._chat.say(_sentence(event.message, event.hint), "error")
+        active = self._chat.conversation.active
+        if turn_id is not None and active is not None and active.turn_id == turn_id:
+            question = self._chat.conversation.take_back()
+            self._view.fill_prompt(question or "")
+            self._chat.turn_over(is_natural=False)
+        self._view.show_now()
+
+    def tokenized(self, event: Tokenized) -> None:
+        """Nothing here asks for tokens; the answer needs no showing."""
+
+    def model_loading(self, event: ModelLoading) -> None:
+        """Loading goes on."""
+        if self._chat.phase is not Phase.LOADING:
+            return
+        self._chat.progress.loading = event
+        self._view.show_soon()
+
+    def model_ready(self, event: ModelReady) -> None:
+        """The model can answer: send what waits."""
+        if self._chat.phase is not Phase.LOADING:
+            return  # of an engine that was stopped meanwhile
+        is_first = self._chat.info is None
+        self._chat.phase = Phase.READY
+        self._chat.info = event.info
+        self._chat.progress = Progress()
+        self._chat.figures.block_size = event.info.block_size
+        if event.info.block_size == 0:
+            self._chat.figures.state = SpecState.UNAVAILABLE
+            self._chat.figures.reason = "no support file"
+        elif is_first:
+            self._chat.figures.state = (
+                SpecState.ON if self._chat.spec.enabled else SpecState.OFF
+            )
+        for note in event.info.notes:
+            self._chat.say(note)
+        if not is_first:
+            self._chat.say("The engine runs again; the conversation goes on.")
+        self._chat.send_next()
+        self._view.show_now()
+
+    def engine_failed(self, event: EngineFailed) -> None:
+        """The engine is gone, or the model cannot be used. The conversation stays."""
+        if self._chat.phase in (Phase.STOPPED, Phase.DEAD):
+            return
+        if not event.fatal:
+            self._load_refused(event.message, event.hint)
+            return
+        self._chat.phase = Phase.DEAD
+        self._chat.submits.clear()
+        turn = self._chat.conversation.break_off()
+        if turn is not None:
+            self._view.transcript.finish_reply(
+                turn.turn_id, f"broken off · {len(turn.ids)} tok kept"
+            )
+            self._chat.figures.finish_turn(None)
+        log_path = event.log_path or self._chat.log_path
+        log = f" Log: {log_path}." if log_path else ""
+        self._chat.say(f"{_sentence(event.message, event.hint)}{log} {RESTART_HINT}", "error")
+        self._chat.turn_over(is_natural=False)
+        self._view.show_now()
+
+    def turn_started(self, event: TurnStarted) -> None:
+        """The reply begins."""
+        turn = self._chat.conversation.active
+        if turn is None or turn.turn_id != event.turn_id:
+            return
+        self._chat.progress = Progress(n_cached=event.n_cached)
+        self._chat.n_context = event.n_prompt
+        self._view.transcript.begin_reply(event.turn_id)
+        self._view.show_now()
+
+    def prefill_progress(self, event: PrefillProgress) -> None:
+        """The prompt is being read."""
+        self._chat.progress.prefill = event
+        self._view.show_soon()
+
+    def tokens_committed(self, event: TokensCommitted) -> None:
+        """New text."""
+        if not self._chat.conversation.add_spans(event.turn_id, event.channel, event.spans):
+            return
+        self._chat.channel = event.channel
+        self._chat.progress.prefill = None
+        self._chat.n_context += len(event.spans)
+        self._view.transcript.append(event.turn_id, event.channel, event.spans)
+        self._view.show_soon()
+
+    def round_verified(self, event: RoundVerified) -> None:
+        """A round, for the panel."""
+        self._chat.figures.add_round(event)
+        self._view.show_soon()
+
+    def plain_step(self, event: PlainStep) -> None:
+        """A plain step, for the panel."""
+        self._chat.figures.add_plain(event)
+
+    def policy_changed(self, event: PolicyChanged) -> None:
+        """Speculation changed its state: visibly, with the reason."""
+        self._chat.figures.set_policy(event)
+        self._view.show_now()
+
+    def stats_snapshot(self, event: StatsSnapshot) -> None:
+        """Running figures."""
+        self._chat.tps = event.tps
+        self._view.show_soon()
+
+    def notice(self, event: Notice) -> None:
+        """Something to know."""
+        self._chat.say(_sentence(event.message, event.hint), event.level)
+
+    def turn_finished(self, event: TurnFinished) -> None:
+        """The reply ended: keep its ids and show what it cost."""
+        turn = self._chat.conversation.finish(
+            event.turn_id, event.reason, event.usage, event.ids
+        )
+        if turn is None:
+            return
+        self._finish(turn, event.usage, event.reason)
+        if event.message:
+            level = "error" if event.reason in _BROKEN else "warning"
+            self._chat.say(_sentence(event.message, event.hint), level)
+        self._view.reply_ended(event.usage.prefill_s + event.usage.decode_s)
+        self._chat.turn_over(
+            is_natural=event.reason in (FinishReason.STOP, FinishReason.LENGTH)
+        )
+        self._view.show_now()
+
+    def _finish(self, turn: Turn, usage: Usage, reason: FinishReason) -> None:
+        self._chat.n_context = usage.n_context or self._chat.n_context
+        if usage.decode_s > 0:
+            self._chat.tps = usage.n_tokens / usage.decode_s
+        self._chat.figures.finish_turn(usage)
+        self._view.transcript.finish_reply(turn.turn_id, receipt.receipt(usage, reason))
+
+    def _load_refused(self, message: str, hint: str) -> None:
+        if self._chat.phase is Phase.REFUSED:
+            return  # said twice, as an answer and as an event
+        self._chat.phase = Phase.REFUSED
+        self._chat.say(_sentence(message, hint), "error")
+        self._view.show_now()
+
+
+def _sentence(message: str, hint: str) -> str:
+    """Message and hint as one line of prose."""
+    text = message if message.endswith((".", "!", "?")) else message + "."
+    return f"{text} {hint}" if hint else text

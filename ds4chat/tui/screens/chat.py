@@ -1,0 +1,318 @@
+"""The chat screen: lays out the widgets and joins them to the controller."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal
+from textual.screen import Screen
+from textual.timer import Timer
+from textual.widgets import Static, TextArea
+
+from ds4chat.errors import Ds4Error, SettingsError
+from ds4chat.protocol.commands import Load
+from ds4chat.protocol.engine import EngineLink
+from ds4chat.protocol.events import EngineFailed, Event
+from ds4chat.tui import bridge, commands
+from ds4chat.tui.controller import ChatController
+from ds4chat.tui.keys import SCREEN_KEYS
+from ds4chat.tui.markdown.clean import clean_line
+from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.palette import ColourMode, Palette
+from ds4chat.tui.reports import EngineReports
+from ds4chat.tui.screens.help import HelpScreen
+from ds4chat.tui.screens.palette import CommandProvider
+from ds4chat.tui.title import set_title
+from ds4chat.tui.widgets.completion import CompletionList
+from ds4chat.tui.widgets.header import HeaderLine
+from ds4chat.tui.widgets.keybar import KeyBar
+from ds4chat.tui.widgets.panel import SpeculationPanel
+from ds4chat.tui.widgets.prompt import PromptArea
+from ds4chat.tui.widgets.status import StatusLines
+from ds4chat.tui.widgets.transcript import Transcript
+
+PANEL_MIN_COLUMNS = 100
+REDRAW_S = 0.1  # how late figures may be that change with every token
+QUIT_ARMED_S = 3.0  # how long the first Ctrl+C counts
+LONG_REPLY_S = 10.0  # replies of this length ring the bell when nobody looks
+
+_MEANINGS: Mapping[ColourMode, str] = {
+    ColourMode.OFF: "off",
+    ColourMode.SOURCE: "source of each token",
+    ColourMode.POSITION: "position in the block",
+    ColourMode.CONFIDENCE: "the drafter's confidence",
+}
+
+
+class ChatScreen(Screen[None]):
+    """One chat. It is the controller's view and the commands' host."""
+
+    CSS_PATH = "chat.tcss"
+    COMMANDS: ClassVar = {CommandProvider}
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding(row.keys, row.action, row.summary, show=False, priority=row.is_priority)
+        for row in SCREEN_KEYS
+    ]
+
+    def __init__(
+        self, link: EngineLink, load: Load, options: ChatOptions, palette: Palette
+    ) -> None:
+        super().__init__()
+        self.transcript = Transcript(id="transcript")
+        self.chat = ChatController(link, load, options, self)
+        self.reports = EngineReports(self.chat)
+        self._link = link
+        self._options = options
+        self._palette = palette
+        self._header = HeaderLine(self.chat)
+        self._panel = SpeculationPanel()
+        self._status = StatusLines()
+        self._completion = CompletionList()
+        self._prompt = PromptArea(self.chat.take_back_queued, is_animated=options.is_animated)
+        self._keybar = KeyBar(self.chat)
+        self._is_panel_wanted = True
+        self._redraw: Timer | None = None
+        self._is_quit_armed = False
+
+    def compose(self) -> ComposeResult:
+        """Header, transcript beside panel, status, prompt, keys."""
+        yield self._header
+        if self._options.banner:
+            yield Static(clean_line(self._options.banner), id="banner", markup=False)
+        with Horizontal(id="body"):
+            yield self.transcript
+            yield self._panel
+        yield self._status
+        yield self._completion
+        with Horizontal(id="prompt-row"):
+            yield Static("> ", id="prompt-sign", markup=False)
+            yield self._prompt
+        yield self._keybar
+
+    def on_mount(self) -> None:
+        """Colours and focus."""
+        self.transcript.set_theme_colours(self._palette)
+        self.transcript.set_colour_mode(ColourMode(self._options.colour_mode))
+        self._prompt.focus()
+        self._fit_panel()
+        self.show_now()
+
+    def report(self, event: Event) -> None:
+        """Take in an event of the engine."""
+        bridge.route(event, self.reports)
+
+    # The controller's view.
+
+    def show_now(self) -> None:
+        """Redraw everything around the transcript."""
+        if not self.is_mounted:
+            return
+        self._header.refresh()
+        self._panel.show(self.chat.figures, self.transcript.colour_mode)
+        self._status.show(self.chat)
+        self._keybar.refresh()
+        self._show_title()
+
+    def show_soon(self) -> None:
+        """Redraw a little later, once for many calls."""
+        if self._redraw is None and self.is_mounted:
+            self._redraw = self.set_timer(REDRAW_S, self._redraw_now)
+
+    def _redraw_now(self) -> None:
+        self._redraw = None
+        self.show_now()
+
+    def fill_prompt(self, text: str) -> None:
+        """Put text into the prompt, before the draft."""
+        self._prompt.fill(text)
+        self._prompt.focus()
+
+    def restart_engine(self) -> None:
+        """Restart the link on another thread."""
+        self.run_worker(self._restart(), exclusive=True, group="engine")
+
+    def close_engine(self) -> None:
+        """Close the link on another thread."""
+        self.run_worker(asyncio.to_thread(self._link.close), group="engine")
+
+    def reply_ended(self, seconds: float) -> None:
+        """Ring for a long reply when nobody looks."""
+        if seconds >= LONG_REPLY_S and not self.app.app_focus:
+            self.app.bell()
+
+    async def _restart(self) -> None:
+        try:
+            await asyncio.to_thread(self._link.restart)
+        except Ds4Error as error:
+            self.report(EngineFailed(message=error.message, hint=error.hint))
+
+    # What the prompt says.
+
+    @on(PromptArea.Sent)
+    def _send(self, event: PromptArea.Sent) -> None:
+        """Run a command or ask; an unknown command stays in the prompt."""
+        command = commands.parse(event.text)
+        if command is None:
+            self._clear_prompt(event.text)
+            self.chat.send_text(event.text)
+        elif command[0] in commands.COMMANDS:
+            self._clear_prompt(event.text)
+            commands.execute(self, *command)
+        else:
+            commands.execute(self, *command)
+
+    def _clear_prompt(self, sent: str) -> None:
+        self._prompt.remember(sent)
+        self._prompt.load("")
+
+    @on(TextArea.Changed)
+    def _offer(self) -> None:
+        self._completion.show(commands.complete(self._prompt.text))
+
+    @on(PromptArea.CompletionWanted)
+    def _complete(self) -> None:
+        choice = self._completion.choice(self._prompt.text)
+        if choice is not None:
+            self._prompt.load(choice)
+
+    @on(PromptArea.ScrollWanted)
+    def _scroll(self, event: PromptArea.ScrollWanted) -> None:
+        if event.pages < 0:
+            self.transcript.scroll_page_up(animate=False)
+        else:
+            self.transcript.scroll_page_down(animate=False)
+
+    @on(PromptArea.QuitWanted)
+    def _quit_wanted(self) -> None:
+        self.action_quit()
+
+    def on_key(self, event: events.Key) -> None:
+        """Type into the prompt wherever the focus is."""
+        if self._prompt.has_focus or not event.is_printable or event.character is None:
+            return
+        self._prompt.focus()
+        self._prompt.insert(event.character)
+        event.stop()
+
+    # Keys.
+
+    def action_help(self) -> None:
+        """Show words, keys and commands."""
+        self.app.push_screen(HelpScreen())
+
+    def action_toggle_spec(self) -> None:
+        """Speculation on or off."""
+        self.chat.toggle_spec()
+        state = "on" if self.chat.spec.enabled else "off"
+        when = " from the next block" if self.chat.is_busy else ""
+        self.hint(f"Speculation {state}{when}")
+
+    def action_cycle_colours(self) -> None:
+        """The next meaning of the colours."""
+        self._set_mode(self.transcript.colour_mode.following())
+
+    def set_colours(self, mode: str) -> None:
+        """Choose what the colours mean. Raises SettingsError."""
+        try:
+            found = ColourMode(mode)
+        except ValueError:
+            words = ", ".join(ColourMode)
+            raise SettingsError(f"/colors: {mode!r:.60} is none of {words}") from None
+        self._set_mode(found)
+
+    def _set_mode(self, mode: ColourMode) -> None:
+        self.transcript.set_colour_mode(mode)
+        self.hint(f"Colours: {_MEANINGS[mode]}")
+        self.show_now()
+
+    def action_toggle_panel(self) -> None:
+        """Show or hide the panel."""
+        if self.size.width < PANEL_MIN_COLUMNS:
+            self.hint(
+                f"The panel needs {PANEL_MIN_COLUMNS} columns; this terminal has "
+                f"{self.size.width}."
+            )
+            return
+        self._is_panel_wanted = not self._is_panel_wanted
+        self._fit_panel()
+
+    def action_toggle_fold(self) -> None:
+        """Fold or unfold all reasoning."""
+        self.transcript.toggle_fold()
+
+    def action_think(self) -> None:
+        """Off, on, max; or answer now."""
+        self.chat.cycle_think()
+
+    def action_new_chat(self) -> None:
+        """Begin an empty conversation."""
+        self.chat.new_chat()
+
+    def action_restart(self) -> None:
+        """Start a dead engine again."""
+        self.chat.restart()
+
+    def action_palette(self) -> None:
+        """Find a command by its name."""
+        self.app.action_command_palette()
+
+    def action_stop(self) -> None:
+        """Stop the reply or the load."""
+        self.chat.stop()
+
+    def action_interrupt(self) -> None:
+        """Copy what is selected, else stop, else quit when pressed twice."""
+        selected = self._prompt.selected_text or self.get_selected_text()
+        if selected:
+            self.copy(selected, "The selection")
+        elif self.chat.stop():
+            return
+        elif self._is_quit_armed:
+            self.action_quit()
+        else:
+            self._is_quit_armed = True
+            self.set_timer(QUIT_ARMED_S, self._disarm_quit)
+            self.hint("Press Ctrl+C again to quit")
+
+    def _disarm_quit(self) -> None:
+        self._is_quit_armed = False
+
+    def action_copy_answer(self) -> None:
+        """Copy the last answer."""
+        commands.execute(self, "copy", "")
+
+    def action_copy_code(self) -> None:
+        """Copy the last code block."""
+        commands.execute(self, "copy", "code")
+
+    def action_quit(self) -> None:
+        """Leave; the app closes the engine."""
+        self.run_worker(self.app.action_quit(), group="quit", exclusive=True)
+
+    def copy(self, text: str, what: str) -> None:
+        """Put text on the clipboard (OSC 52: the terminal may refuse, and does not say)."""
+        self.app.copy_to_clipboard(text)
+        self.hint(f"{what} was sent to the clipboard")
+
+    def hint(self, text: str) -> None:
+        """Say something that need not stay."""
+        self.notify(text, timeout=3, markup=False)
+
+    # Size and title.
+
+    def on_resize(self) -> None:
+        """The panel needs a wide terminal."""
+        self._fit_panel()
+
+    def _fit_panel(self) -> None:
+        is_shown = self._is_panel_wanted and self.size.width >= PANEL_MIN_COLUMNS
+        self._panel.set_class(not is_shown, "-hidden")
+
+    def _show_title(self) -> None:
+        info = self.chat.info
+        set_title(self.app, f"ds4chat – {clean_line(info.name)}" if info else "ds4chat")

@@ -1,0 +1,46 @@
+"""The command palette: every slash command by a part of its name."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import cast
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.content import Content
+
+from ds4chat.tui.commands import COMMANDS, CommandHost, SlashCommand, execute
+
+
+class CommandProvider(Provider):
+    """Offers the commands of the chat behind the palette."""
+
+    async def discover(self) -> Hits:
+        """All commands."""
+        for command in COMMANDS.values():
+            yield DiscoveryHit(
+                Content(command.usage),
+                partial(self._choose, command),
+                text=command.usage,
+                help=command.summary,
+            )
+
+    async def search(self, query: str) -> Hits:
+        """Commands whose name or summary resembles the query."""
+        matcher = self.matcher(query)
+        for command in COMMANDS.values():
+            text = f"{command.usage}  {command.summary}"
+            score = matcher.match(text)
+            if score > 0:
+                yield Hit(score, matcher.highlight(text), partial(self._choose, command))
+
+    def _choose(self, command: SlashCommand) -> None:
+        """Run it, or put it into the prompt when it wants an argument."""
+        host = self._host()
+        if command.args and not command.args.startswith("["):
+            host.fill_prompt(f"/{command.name} ")
+        else:
+            execute(host, command.name, "")
+
+    def _host(self) -> CommandHost:
+        # Only the chat screen lists this provider, and it is a CommandHost.
+        return cast(CommandHost, self.screen)

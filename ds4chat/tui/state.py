@@ -1,0 +1,142 @@
+"""The conversation as the screen keeps it. Pure: no widget, no engine, no clock.
+
+The engine remembers nothing but its KV cache, so this is where a conversation lives; a stopped
+reply or a dead engine loses none of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from ds4chat.protocol.types import (
+    Channel,
+    FinishReason,
+    Message,
+    Role,
+    Span,
+    ThinkMode,
+    Usage,
+)
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """A question and what was answered so far. `reason` is None while the reply runs."""
+
+    turn_id: int
+    question: str
+    think: ThinkMode
+    answer: list[str] = field(default_factory=list)
+    reasoning: list[str] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    reason: FinishReason | None = None
+    usage: Usage | None = None
+
+    @property
+    def answer_text(self) -> str:
+        """The visible answer."""
+        return "".join(self.answer)
+
+    @property
+    def reasoning_text(self) -> str:
+        """The reasoning."""
+        return "".join(self.reasoning)
+
+    def messages(self) -> list[Message]:
+        """The user's message, and the reply if there is any of it."""
+        found = [Message(role=Role.USER, text=self.question)]
+        if self.ids or self.answer:
+            found.append(
+                Message(
+                    role=Role.ASSISTANT,
+                    text=self.answer_text,
+                    reasoning=self.reasoning_text,
+                    ids=tuple(self.ids),
+                    think=self.think,
+                )
+            )
+        return found
+
+
+@dataclass(slots=True, kw_only=True)
+class Conversation:
+    """All turns in order, the one that runs, and the messages that wait."""
+
+    system: str = ""
+    turns: list[Turn] = field(default_factory=list)
+    queue: list[str] = field(default_factory=list)
+    n_turns_ever: int = 0
+
+    @property
+    def active(self) -> Turn | None:
+        """The turn whose reply runs."""
+        last = self.turns[-1] if self.turns else None
+        return last if last is not None and last.reason is None else None
+
+    @property
+    def last_answered(self) -> Turn | None:
+        """The newest turn with an answer."""
+        return next((turn for turn in reversed(self.turns) if turn.answer_text), None)
+
+    @property
+    def last_finished(self) -> Turn | None:
+        """The newest turn whose figures are known."""
+        return next((turn for turn in reversed(self.turns) if turn.usage is not None), None)
+
+    def ask(self, question: str, think: ThinkMode) -> Turn:
+        """Begin a turn.
+
+        Raises:
+            ValueError: a reply still runs.
+        """
+        if self.active is not None:
+            raise ValueError("a reply is running")
+        self.n_turns_ever += 1
+        turn = Turn(turn_id=self.n_turns_ever, question=question, think=think)
+        self.turns.append(turn)
+        return turn
+
+    def messages(self) -> tuple[Message, ...]:
+        """What to send: the system text and every turn, partial replies too."""
+        head = [Message(role=Role.SYSTEM, text=self.system)] if self.system else []
+        return (*head, *(message for turn in self.turns for message in turn.messages()))
+
+    def add_spans(self, turn_id: int, channel: Channel, spans: Iterable[Span]) -> bool:
+        """Append committed tokens; False if the turn is not the one that runs."""
+        turn = self.active
+        if turn is None or turn.turn_id != turn_id:
+            return False
+        texts = turn.reasoning if channel is Channel.THINKING else turn.answer
+        for span in spans:
+            texts.append(span.text)
+            turn.ids.append(span.token.id)
+        return True
+
+    def finish(
+        self, turn_id: int, reason: FinishReason, usage: Usage, ids: tuple[int, ...]
+    ) -> Turn | None:
+        """End the running turn; the engine's ids are the last word. None: not that turn."""
+        turn = self.active
+        if turn is None or turn.turn_id != turn_id:
+            return None
+        turn.reason, turn.usage = reason, usage
+        if ids:
+            turn.ids = list(ids)
+        return turn
+
+    def break_off(self) -> Turn | None:
+        """End the running turn because the engine is gone; what was written stays."""
+        turn = self.active
+        if turn is not None:
+            turn.reason = FinishReason.ERROR
+        return turn
+
+    def take_back(self) -> str | None:
+        """Remove the newest turn and return its question (undo, retry, a refused message)."""
+        return self.turns.pop().question if self.turns else None
+
+    def clear(self) -> None:
+        """Forget the turns and what waits; the system text stays."""
+        self.turns.clear()
+        self.queue.clear()

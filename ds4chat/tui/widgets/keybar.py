@@ -1,0 +1,53 @@
+"""The bottom line: the keys that do something now."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widget import Widget
+
+from ds4chat.tui.controller import ChatController, Phase
+from ds4chat.tui.keys import SCREEN_KEYS
+
+
+def labels(chat: ChatController) -> list[tuple[str, str]]:
+    """(key, label) in order: first what the moment asks for."""
+    found: list[tuple[str, str]] = []
+    if chat.can_restart:
+        found.append(("F8", "restart"))
+    elif chat.is_busy or chat.phase in (Phase.STARTING, Phase.LOADING):
+        found.append(("Esc", "stop"))
+    for row in SCREEN_KEYS:
+        label = "answer now" if row.action == "think" and chat.is_reasoning else row.label
+        if label:
+            found.append((row.shown, label))
+    return found
+
+
+def fit(found: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
+    """As many as the width holds."""
+    used, kept = 1, []
+    for key, label in found:
+        used += len(key) + len(label) + 3
+        if used > width:
+            break
+        kept.append((key, label))
+    return kept
+
+
+class KeyBar(Widget):
+    """One line of keys."""
+
+    DEFAULT_CSS = """
+    KeyBar { height: 1; background: $panel; color: $foreground; }
+    """
+
+    def __init__(self, chat: ChatController) -> None:
+        super().__init__(id="keys")
+        self._chat = chat
+
+    def render(self) -> Content:
+        """The line."""
+        shown: list[str | tuple[str, str]] = [" "]
+        for key, label in fit(labels(self._chat), self.size.width):
+            shown += [(key, "bold $primary"), f" {label}  "]
+        return Content.assemble(*shown) if shown else Content("")

@@ -1,0 +1,157 @@
+"""The prompt: several lines, a history, and text that cannot harm the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import TextArea
+
+from ds4chat.tui.markdown.clean import clean
+
+_NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter", "ctrl+enter")
+_NOT_OURS = {"f6", "f7", "pageup", "pagedown"}  # keys of TextArea that the chat needs
+
+
+def _kept_bindings() -> list[BindingType]:
+    return [
+        binding
+        for binding in TextArea.BINDINGS
+        if not (isinstance(binding, Binding) and binding.key in _NOT_OURS)
+    ]
+
+
+class PromptArea(TextArea, inherit_bindings=False):
+    """A text area in which Enter sends.
+
+    Args:
+        take_back: removes and returns the newest waiting message; Up asks it first.
+        is_animated: whether the cursor blinks.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = _kept_bindings()
+
+    DEFAULT_CSS = """
+    PromptArea {
+        height: auto; max-height: 10; width: 1fr;
+        border: none; padding: 0; background: $surface;
+        &:focus { border: none; }
+    }
+    """
+
+    class Sent(Message):
+        """The person pressed Enter on some text."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class CompletionWanted(Message):
+        """The person pressed Tab."""
+
+    class QuitWanted(Message):
+        """Ctrl+D in an empty prompt."""
+
+    class ScrollWanted(Message):
+        """The person wants to page through the transcript: -1 up, 1 down."""
+
+        def __init__(self, pages: int) -> None:
+            super().__init__()
+            self.pages = pages
+
+    def __init__(
+        self, take_back: Callable[[], str | None], *, is_animated: bool = True
+    ) -> None:
+        super().__init__(
+            id="prompt",
+            soft_wrap=True,
+            tab_behavior="focus",
+            show_line_numbers=False,
+            compact=True,
+            highlight_cursor_line=False,
+            placeholder="Ask something; / for commands",
+        )
+        self.cursor_blink = is_animated
+        self._take_back = take_back
+        self._history: list[str] = []
+        self._place = 0  # in the history; its length: the draft
+        self._draft = ""
+
+    def fill(self, text: str) -> None:
+        """Put text before the draft and the cursor at its end."""
+        joined = f"{text}\n{self.text}" if self.text.strip() else text
+        self.load(joined)
+
+    def load(self, text: str) -> None:
+        """Replace the whole text; the cursor goes to its end."""
+        self.text = clean(text.replace("\r\n", "\n").replace("\r", "\n"))
+        self.move_cursor(self.document.end)
+
+    def remember(self, text: str) -> None:
+        """Add a sent text to the history."""
+        if not self._history or self._history[-1] != text:
+            self._history.append(text)
+        self._place = len(self._history)
+        self._draft = ""
+
+    async def _on_paste(self, event: events.Paste) -> None:
+        """Insert a paste as one piece, whatever lines it has."""
+        event.prevent_default()
+        event.stop()
+        text = clean(event.text.replace("\r\n", "\n").replace("\r", "\n"))
+        if result := self._replace_via_keyboard(text, *self.selection):
+            self.move_cursor(result.end_location)
+
+    async def _on_key(self, event: events.Key) -> None:
+        """Handle the keys that differ from a plain text area."""
+        if self._handle(event):
+            event.prevent_default()
+            event.stop()
+
+    def _handle(self, event: events.Key) -> bool:
+        key = event.key
+        if key == "enter":
+            self._send()
+        elif key in _NEWLINE_KEYS:
+            self._replace_via_keyboard("\n", *self.selection)
+        elif key == "tab":
+            self.post_message(self.CompletionWanted())
+        elif key in ("pageup", "pagedown"):
+            self.post_message(self.ScrollWanted(-1 if key == "pageup" else 1))
+        elif key == "ctrl+d" and not self.text:
+            self.post_message(self.QuitWanted())
+        else:
+            return (key == "up" and self._older()) or (key == "down" and self._newer())
+        return True
+
+    def _send(self) -> None:
+        if self.text.strip():
+            self.post_message(self.Sent(self.text.strip("\n")))
+
+    def _older(self) -> bool:
+        """Take back a waiting message, or show an older one; False: move the cursor."""
+        if self.navigator.is_first_wrapped_line(self.cursor_location) is False:
+            return False
+        if not self.text and (waiting := self._take_back()) is not None:
+            self.load(waiting)
+            return True
+        if self._place == 0:
+            return False
+        if self._place == len(self._history):
+            self._draft = self.text
+        self._place -= 1
+        self.load(self._history[self._place])
+        return True
+
+    def _newer(self) -> bool:
+        if self.navigator.is_last_wrapped_line(self.cursor_location) is False:
+            return False
+        if self._place == len(self._history):
+            return False
+        self._place += 1
+        at_draft = self._place == len(self._history)
+        self.load(self._draft if at_draft else self._history[self._place])
+        return True

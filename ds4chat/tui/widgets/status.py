@@ -1,0 +1,91 @@
+"""The lines above the prompt: loading, reading the prompt, messages that wait."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from ds4chat.protocol.events import ModelLoading, PrefillProgress
+from ds4chat.tui import units
+from ds4chat.tui.controller import ChatController, Phase
+from ds4chat.tui.markdown.clean import clean_line
+
+MAX_WAITING = 3  # messages shown; more are counted
+_BAR = 24
+
+
+def bar(done: int, total: int) -> str:
+    """A progress bar of fixed width."""
+    n = min(_BAR, max(0, done * _BAR // total)) if total > 0 else 0
+    return "█" * n + "░" * (_BAR - n)
+
+
+def loading(event: ModelLoading | None) -> str:
+    """What loading does now."""
+    if event is None:
+        return "starting the engine · Esc stops"
+    share = f"{bar(event.done_bytes, event.total_bytes)}  " if event.total_bytes else ""
+    amount = (
+        f"{units.size(event.done_bytes)} of {units.size(event.total_bytes)} · "
+        if event.total_bytes
+        else ""
+    )
+    stage = clean_line(event.stage)[:40]
+    return f"{stage}  {share}{amount}{units.seconds(event.elapsed_s)} · Esc stops"
+
+
+def reading(event: PrefillProgress | None) -> str:
+    """How far the prompt is read and what is left."""
+    if event is None:
+        return "reading the prompt"
+    left = ""
+    if 0 < event.n_done < event.n_total and event.elapsed_s > 0:
+        rest = (event.n_total - event.n_done) * event.elapsed_s / event.n_done
+        left = f" · about {units.seconds(rest)} left"
+    return (
+        f"reading the prompt  {bar(event.n_done, event.n_total)}  "
+        f"{event.n_done:,} of {event.n_total:,} tokens{left}"
+    )
+
+
+def state(chat: ChatController) -> str:
+    """One line about the engine, or nothing."""
+    active = chat.conversation.active
+    if chat.phase in (Phase.STARTING, Phase.LOADING):
+        return loading(chat.progress.loading)
+    if chat.phase is Phase.DEAD:
+        return "the engine stopped · F8 or /restart starts it again"
+    if chat.phase in (Phase.REFUSED, Phase.STOPPED):
+        return "no model is loaded · F8 or /restart tries again"
+    if active is not None and not active.ids:
+        return reading(chat.progress.prefill)
+    return ""
+
+
+def waiting(queue: list[str]) -> list[str]:
+    """The messages that wait, shortened."""
+    if not queue:
+        return []
+    shown = [f"waits: {clean_line(text)[:60]}" for text in queue[:MAX_WAITING]]
+    if len(queue) > MAX_WAITING:
+        shown.append(f"and {len(queue) - MAX_WAITING} more")
+    shown[-1] += "   (Up in an empty prompt takes it back)"
+    return shown
+
+
+class StatusLines(Static):
+    """As high as it has something to say."""
+
+    DEFAULT_CSS = """
+    StatusLines { height: auto; padding: 0 1; color: $accent; display: none; }
+    StatusLines.-shown { display: block; }
+    """
+
+    def __init__(self) -> None:
+        super().__init__(id="status", markup=False)
+
+    def show(self, chat: ChatController) -> None:
+        """Redraw from the chat's state."""
+        found = [line for line in (state(chat), *waiting(chat.conversation.queue)) if line]
+        self.set_class(bool(found), "-shown")
+        self.update(Content("\n".join(found)))
