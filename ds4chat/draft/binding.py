@@ -86,7 +86,7 @@ def bind_draft(
     ]
     placed += [(0, slot) for slot in _FIRST_SLOTS] + [(last, slot) for slot in _LAST_SLOTS]
     for stage, slot in placed:
-        binder.bind_one(
+        binder.bind(
             f"mtp.{stage}.{slot.suffix}",
             tuple(symbols[symbol] for symbol in slot.shape),
             slot.kind,
@@ -106,11 +106,11 @@ def _bind_confidence(
     found = binder.gguf.tensors.get(stored(last, suffix))
     shape = (width,) if found and len(found.shape) == 1 else (1, width)
     name = f"mtp.{last}.{suffix}"
-    entry = binder.bind_one(name, shape, Kind.MATRIX, stored_as=stored(last, suffix))
+    entry = binder.bind(name, shape, Kind.MATRIX, stored_as=stored(last, suffix))
     if entry is not None:
         binder.bound[name] = replace(entry, shape=(1, entry.shape[-1]))
     suffix = f"{_CONFIDENCE}.bias"
-    binder.bind_one(
+    binder.bind(
         f"mtp.{last}.{suffix}",
         (1,),
         Kind.VECTOR,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -119,13 +119,7 @@ class Binder:
         self._missing: list[str] = []
         self._wanted: set[str] = set()
 
-    def bind(self, slots: Iterable[Slot], prefix: str, symbols: dict[str, int]) -> None:
-        """Bind `prefix + suffix` for each slot."""
-        for slot in slots:
-            shape = tuple(symbols[symbol] for symbol in slot.shape)
-            self.bind_one(prefix + slot.suffix, shape, slot.kind)
-
-    def bind_one(
+    def bind(
         self,
         name: str,
         shape: tuple[int, ...],
@@ -228,6 +222,41 @@ def block_symbols(block: BlockConfig, n_vocab: int) -> dict[str, int]:
     }
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One tensor that a target has: name in the file, NumPy shape, purpose."""
+
+    name: str
+    shape: tuple[int, ...]
+    kind: Kind
+    is_optional: bool = False
+
+
+def target_layout(config: TargetConfig) -> Iterator[Place]:
+    """Every tensor of a target of these sizes."""
+    symbols = block_symbols(config.block, config.n_vocab)
+    yield from _places(_GLOBAL_SLOTS, "", symbols)
+    for layer in range(config.n_layers):
+        prefix = f"blk.{layer}."
+        yield from _places(BLOCK_SLOTS, prefix, symbols)
+        is_hash = layer < config.n_hash_layers
+        bias = prefix + ROUTER_BIAS.suffix
+        yield Place(bias, (symbols["E"],), ROUTER_BIAS.kind, is_optional=is_hash)
+        if is_hash:
+            yield from _places((_HASH_TABLE,), prefix, symbols)
+        ratio = config.compress_ratios[layer]
+        if ratio:
+            widths = symbols | _compressor_symbols(config, ratio)
+            slots = _COMPRESSOR_SLOTS + (_INDEXER_SLOTS if ratio == 4 else ())
+            yield from _places(slots, prefix, widths)
+
+
+def _places(slots: Iterable[Slot], prefix: str, symbols: dict[str, int]) -> Iterator[Place]:
+    for slot in slots:
+        shape = tuple(symbols[symbol] for symbol in slot.shape)
+        yield Place(prefix + slot.suffix, shape, slot.kind)
+
+
 def bind_target(gguf: GgufFile, config: TargetConfig) -> dict[str, TensorEntry]:
     """Every tensor of the target by its GGUF name.
 
@@ -235,39 +264,16 @@ def bind_target(gguf: GgufFile, config: TargetConfig) -> dict[str, TensorEntry]:
         ModelFileError: tensors are missing or have another shape or type; all are listed.
     """
     binder = Binder(gguf)
-    symbols = block_symbols(config.block, config.n_vocab)
-    binder.bind(_GLOBAL_SLOTS, "", symbols)
-    for layer in range(config.n_layers):
-        _bind_layer(binder, config, layer, symbols)
-    return binder.finish(
-        "The file does not hold the model that its keys describe: fetch it again."
-    )
+    for place in target_layout(config):
+        binder.bind(place.name, place.shape, place.kind, is_optional=place.is_optional)
+        if place.kind is Kind.IDS:
+            _check_expert_ids(binder, place.name, config.block.n_experts)
+    return binder.finish("The file does not hold the model that its keys describe.")
 
 
-def _bind_layer(
-    binder: Binder, config: TargetConfig, layer: int, symbols: dict[str, int]
-) -> None:
-    prefix = f"blk.{layer}."
-    binder.bind(BLOCK_SLOTS, prefix, symbols)
-    is_hash = layer < config.n_hash_layers
-    binder.bind_one(
-        prefix + ROUTER_BIAS.suffix, (symbols["E"],), ROUTER_BIAS.kind, is_optional=is_hash
-    )
-    if is_hash:
-        binder.bind((_HASH_TABLE,), prefix, symbols)
-        _check_expert_ids(binder, prefix + _HASH_TABLE.suffix, symbols["E"])
-    ratio = config.compress_ratios[layer]
-    if ratio:
-        overlap = 2 if ratio == 4 else 1
-        binder.bind(
-            _COMPRESSOR_SLOTS, prefix, symbols | compressor_symbols(config, ratio, overlap)
-        )
-    if ratio == 4:
-        binder.bind(_INDEXER_SLOTS, prefix, symbols | compressor_symbols(config, ratio, 2))
-
-
-def compressor_symbols(config: TargetConfig, ratio: int, overlap: int) -> dict[str, int]:
-    """Sizes of a compressed layer; `overlap` is 2 where a row is made from two groups."""
+def _compressor_symbols(config: TargetConfig, ratio: int) -> dict[str, int]:
+    """Sizes of a compressed layer; at ratio 4 a row is made from two groups."""
+    overlap = 2 if ratio == 4 else 1
     return {
         "r": ratio,
         "width": overlap * config.block.head_dim,

@@ -1,0 +1,36 @@
+"""`ds4chat bench WHAT`: the figures that this program promises, measured on this machine.
+
+Exit status: 0 within the bar, 1 over it, 2 wrong arguments.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+from ds4chat.cli import bench_open
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run one benchmark and print its result."""
+    options = _parse(argv)
+    result = bench_open.bench_open(options.repeat)
+    print(json.dumps(result, indent=2) if options.json else bench_open.render(result))
+    return 0 if result["holds"] else 1
+
+
+def _parse(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="ds4chat bench", description="Measure this machine.")
+    kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+    opening = kinds.add_parser("open", help="open a model file of Flash's size")
+    opening.add_argument("--repeat", type=_positive, default=5, help="how often (default 5)")
+    opening.add_argument("--json", action="store_true", help="print JSON")
+    return parser.parse_args(argv)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("1 or more wanted")
+    return number
