@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from dataclasses import dataclass
+from importlib.metadata import version
 
 import mlx.core as mx
 
@@ -36,7 +37,7 @@ def choose_backend(name: str) -> Backend:
         name = usable[0]
     if name not in usable:
         raise EngineError(
-            f"backend {name} is not available here; MLX {mx.__version__} offers "
+            f"backend {name} is not available here; MLX {version('mlx')} offers "
             f"{', '.join(usable)}",
             "install mlx[cuda13] for NVIDIA on Linux, or use --backend auto",
         )

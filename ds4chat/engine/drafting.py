@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ds4chat.draft.verify import cut_at_end
-from ds4chat.engine.policy_base import Scheduler
+from ds4chat.engine.policy_base import Scheduler, count
 from ds4chat.engine.runner import Proposal, Runner, Timeline
 from ds4chat.errors import Ds4Error
 from ds4chat.protocol.types import SpecOptions
@@ -73,7 +73,7 @@ class Drafting:
         is_end_next = n_kept > len(before_end)
         if is_end_next:
             n_kept = len(before_end)
-            reason = f"{n_kept} drafts: the next one ends the reply"
+            reason = f"{count(n_kept, 'draft')}: the next one ends the reply"
         return Draft(
             kept=made.tokens[:n_kept],
             confidences=made.confidences[:n_kept],
@@ -104,7 +104,7 @@ class Drafting:
             end=end if len(kept) == len(before_end) else None,
             confidence0=made.confidences[0] if made is not None else None,
             draft_s=made.draft_s if made is not None else 0.0,
-            reason=f"{len(kept)} drafts: given from outside",
+            reason=f"{count(len(kept), 'draft')}: given from outside",
             is_round=True,
         )
 

@@ -140,6 +140,11 @@ class Engine:
         return self._loaded.tokenizer
 
     @property
+    def runner(self) -> Runner:
+        """Runs passes; for tools and tests that work below a session."""
+        return self._runner
+
+    @property
     def costs(self) -> CostModel:
         """Measured times of passes and drafts, shared by all sessions."""
         return self._costs

@@ -105,6 +105,12 @@ def load(
         pair = _open_pair(stack, model_path, support_path)
         on_loading("tokenizer", 0, 0)
         tokenizer = read_tokenizer(pair.base)
+        if tokenizer.n_vocab < pair.target.n_vocab:
+            raise ModelFileError(
+                f"{shown_path(pair.base.path)}: {tokenizer.n_vocab:,} token texts; "
+                f"{pair.target.n_vocab:,} wanted, one for each output",
+                "The file is incomplete: fetch it again.",
+            )
         progress = _Progress(on_loading=on_loading, total=pair.n_bytes)
         source = WeightSource(pair.base, pair.entries, backend.storage, progress.add)
         weights = build_target(source, pair.target)

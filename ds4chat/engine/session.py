@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ds4chat.draft.verify import MAX_VERIFIED, next_source, room_for_drafts
+from ds4chat.draft.verify import (
+    MAX_VERIFIED,
+    accept_greedy,
+    next_source,
+    room_for_drafts,
+)
 from ds4chat.engine.api import Progress, RoundReport
 from ds4chat.engine.drafting import Draft, Drafting
 from ds4chat.engine.policy_base import PolicyEvent, RoundOutcome, Scheduler
@@ -67,6 +72,11 @@ class Session:
     def n(self) -> int:
         """Number of committed tokens."""
         return len(self._ids)
+
+    @property
+    def end_ids(self) -> frozenset[int]:
+        """Ids that end a reply; they are never evaluated."""
+        return self._end_ids
 
     @property
     def next_source(self) -> Source:
@@ -230,6 +240,11 @@ class Session:
             state.update(timeline.rings.logical_state(self.n))
         return state
 
+    @property
+    def timeline(self) -> Timeline:
+        """The arrays behind the session."""
+        return self._open()
+
     def poison(self) -> None:
         """Fill every slot outside the logical state with NaN (tests of exactness)."""
         timeline = self._open()
@@ -278,14 +293,16 @@ class Session:
 
     def _judge(self, rows: NDArray[np.float32], kept: tuple[int, ...]) -> tuple[int, int]:
         """How many drafts the target also chose, and its choice after them (-1: not finite)."""
+        choices: list[int] = []
         for i, row in enumerate(rows):
             try:
-                chosen = choose(row, self._sampling, self.n + 1 + i)
+                choices.append(choose(row, self._sampling, self.n + 1 + i))
             except NonFiniteError:  # raised again by choose(), where plain decoding meets it
                 return i, -1
-            if i == len(kept) or chosen != kept[i]:
-                return i, chosen
-        raise AssertionError("unreachable: the last row is always judged")
+            if i == len(kept) or choices[i] != kept[i]:
+                break
+        verdict = accept_greedy(kept[: len(choices) - 1], choices)
+        return verdict.n_accepted, verdict.next_token
 
     def _as_round(self, first: Token, draft: Draft) -> Token:
         number = 0 if draft.is_empty else self._n_rounds

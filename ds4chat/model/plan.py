@@ -37,16 +37,16 @@ class RatioPlan:
 
     mask: mx.array
     is_live: mx.array
-    n_slots: int  # compressed rows attended, padded
-    must_choose: bool
-    phase: mx.array | None  # (L,) position mod ratio: which position bias
-    raw_slots: mx.array | None  # where the pass's raw rows go
-    raw_keep: int  # how many of the last raw rows are written
-    jobs: tuple[RowJob, ...]  # decode pass: rows completed one by one
-    n_new: int  # prefill pass: rows completed together, from `first_new`
-    first_new: int
-    raw_before: mx.array | None  # prefill pass: slots of the raw rows before n
-    new_table: RopeTable | None
+    n_slots: int = 0  # compressed rows attended, padded
+    must_choose: bool = False
+    phase: mx.array | None = None  # (L,) position mod ratio: which position bias
+    raw_slots: mx.array | None = None  # where the pass's raw rows go
+    raw_keep: int = 0  # how many of the last raw rows are written
+    jobs: tuple[RowJob, ...] = ()  # decode pass: rows completed one by one
+    n_new: int = 0  # prefill pass: rows completed together, from `first_new`
+    first_new: int = 0
+    raw_before: mx.array | None = None  # prefill pass: slots of the raw rows before n
+    new_table: RopeTable | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,26 +118,20 @@ class Planner:
         )
         n_slots = padded((n + length) // ratio) if ratio else 0
         visible = _visible(n, length, at, window, ratio, n_slots)
-        mask = np.where(visible, np.float32(0), np.float32(-np.inf))
-        common = {
-            "mask": mx.array(mask),
-            "is_live": mx.array(visible.any(axis=0)),
-            "n_slots": n_slots,
-        }
-        must_choose = ratio == 4 and (n + length) // 4 > self._config.index_topk
+        mask = mx.array(np.where(visible, np.float32(0), np.float32(-np.inf)))
+        is_live = mx.array(np.logical_or.reduce(visible, axis=0))
         if ratio == 0:
-            return RatioPlan(
-                **common, must_choose=False, phase=None, raw_slots=None, raw_keep=0, jobs=(),
-                n_new=0, first_new=0, raw_before=None, new_table=None,
-            )  # fmt: skip
+            return RatioPlan(mask=mask, is_live=is_live)
         positions = n + np.arange(length)
         slots = ring_size(raw_span(ratio))
         keep = min(length, slots)
         first, last = n // ratio, (n + length) // ratio
         jobs = tuple(self._job(ratio, j, slots) for j in range(first, last))
         return RatioPlan(
-            **common,
-            must_choose=must_choose,
+            mask=mask,
+            is_live=is_live,
+            n_slots=n_slots,
+            must_choose=ratio == 4 and last > self._config.index_topk,
             phase=mx.array((positions % ratio).astype(np.int32)),
             raw_slots=_slots(positions[length - keep :], slots),
             raw_keep=keep,
