@@ -28,7 +28,7 @@ def _table() -> dict[int, str]:
 _TABLE = _table()
 _WHITE = {0x09: " ", 0x0A: " "}
 # A joiner needs something to join: at the start of a line it would swallow the next character.
-_LOOSE_JOINER = re.compile(r"(^|[\s\u200d])\u200d")
+_LOOSE_JOINER = re.compile(r"(^|\s)\u200d")
 
 
 def clean(text: str) -> str:
@@ -56,7 +56,5 @@ def clean_joiners(text: str, before: str) -> str:
     """
     if "\u200d" not in text:
         return text
-    joined = before + text
-    while (fixed := _LOOSE_JOINER.sub(rf"\g<1>{_REPLACEMENT}", joined)) != joined:
-        joined = fixed
-    return joined[len(before) :]
+    fixed = _LOOSE_JOINER.sub(rf"\g<1>{_REPLACEMENT}", before + text)
+    return fixed[len(before) :]

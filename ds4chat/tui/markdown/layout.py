@@ -24,18 +24,20 @@ def lay_out(block: Block, width: int) -> list[Line]:
         block: What to draw.
         width: Cells in a line; less than `MIN_WIDTH` counts as that.
     """
-    room = max(MIN_WIDTH, width - cell_len(block.cont))
-    lines: list[Line] = [(block.gap_prefix,)] if block.gap else []
+    # Deep nesting must not push the text off the screen. Everything drawn is one cell wide.
+    limit = max(0, width - max(MIN_WIDTH, width // 3))
+    prefix, cont = block.prefix[:limit], block.cont[:limit]
+    room = max(MIN_WIDTH, width - len(cont))
+    lines: list[Line] = [(block.gap_prefix[:limit],)] if block.gap else []
     if block.kind is BlockKind.TABLE and block.table is not None:
         rows = _TableLayout(block.text, block.table, room).lines()
-        lines += [(block.cont, *row) for row in rows]
+        lines += [(cont, *row) for row in rows]
         return lines
     if block.kind is BlockKind.RULE:
-        lines.append((block.prefix, (0, min(len(block.text), room))))
+        lines.append((prefix, (0, min(len(block.text), room))))
         return lines
-    prefix = block.prefix
     # The first line begins with the markers in `text`; they are as wide as what `cont` adds.
-    first_room = max(MIN_WIDTH, width - cell_len(block.prefix))
+    first_room = max(MIN_WIDTH, width - len(prefix))
     for start, end in _hard_lines(block.text):
         if block.kind is BlockKind.CODE:
             cuts = chop(block.text, start, end, room)
@@ -44,7 +46,7 @@ def lay_out(block: Block, width: int) -> list[Line]:
         first_room = room
         for cut in cuts:
             lines.append((prefix, cut))
-            prefix = block.cont
+            prefix = cont
     return lines
 
 

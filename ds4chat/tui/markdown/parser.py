@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from ds4chat.tui.markdown.block import Block, BlockKind, Canvas, Cell, Look, Table
 from ds4chat.tui.markdown.code import CHUNK_LINES, closing_fence, code_block
+from ds4chat.tui.markdown.containers import Containers
 from ds4chat.tui.markdown.context import Boundary, Context, OpenFence, Parsed
 from ds4chat.tui.markdown.inline import make_parser, parse_inline
 from ds4chat.tui.markdown.lines import ContentMap, OffsetMap, Places, ShiftedMap, SourceLines
 from ds4chat.tui.markdown.paragraph import cut_paragraph, lead_after
 from ds4chat.tui.markdown.tables import alignments, split_row
 
-BAR = "┃ "
-BULLET = "•"
 RULE = "─" * 40
 MAX_LEVEL = 90  # containers nested deeper are shown as written
 
 _SPACED = frozenset({"heading_open", "fence", "code_block", "table_open", "hr"})
 _CLOSED_BY_LINE = frozenset({"heading_open", "fence", "hr"})
 _PARENTS = frozenset({"bullet_list_open", "ordered_list_open", "blockquote_open"})
-
-
-@dataclass(slots=True)
-class _Container:
-    """A quote or list item; `marker` is shown once, before its first block."""
-
-    cont: str
-    marker: str
-    at: int
-    n: int
-    is_shown: bool
-    has_blocks: bool = False
 
 
 class MarkdownParser:
@@ -72,14 +59,13 @@ class _Walk:
         self.context = context
         self.base = context.at - len(context.lead)
         self.blocks: list[Block] = []
-        self.containers: list[_Container] = []
+        self.containers = Containers(self.lines, self.base)
         self.top = context.previous  # type of the top-level block being built
         self.before_top = context.previous  # and of the one before it
         self.is_top_start = False
         self.is_glued = False  # the next block belongs to the marker just shown
         self.top_line = 0
         self.end_line = 0  # line behind the last top-level block
-        self.cursor = (-1, 0)  # line and column behind the last container marker
         self.boundary: Boundary | None = None
         self.fence: OpenFence | None = None
 
@@ -95,12 +81,12 @@ class _Walk:
     def as_written(self) -> None:
         """Show the stretch without any structure (its nesting is out of bounds)."""
         canvas = Canvas(self.lines.source, self.base)
-        for index, (line, at) in enumerate(
-            zip(self.lines.lines, self.lines.starts, strict=True)
-        ):
+        at = len(self.context.lead)
+        for index, line in enumerate(self.lines.source[at:].split("\n")):
             if index:
                 canvas.add("\n", at - 1, 1)
             canvas.add_tabbed(line, at)
+            at += len(line) + 1
         self._add(canvas, BlockKind.TEXT, 0)
 
     def result(self) -> Parsed:
@@ -129,17 +115,28 @@ class _Walk:
             self.top_line = line
             self.end_line = (token.map or [0, 0])[1]
         elif token.level == 1 and self.top in _PARENTS and line > self.top_line:
-            is_inside = token.type != "list_item_open"
-            self._set_boundary(token, line, self.top, is_inside=is_inside)
+            is_item = token.type == "list_item_open"
+            if is_item or self.containers.has_blocks:
+                self._set_boundary(token, line, self.top, is_inside=not is_item)
 
     def _set_boundary(
         self, token: Token, line: int, previous: str, *, is_inside: bool = False
     ) -> None:
         # A line decides what it starts only when it is complete; a table needs two.
         needed = line + 2 if token.type == "table_open" else line + 1
-        if line and needed <= self.lines.n_complete:
+        is_decided = needed <= self.lines.n_complete or (
+            token.level == 0 and self._is_closed(previous, line)
+        )
+        if line and is_decided:
             context = replace(self._context_at(line, previous), is_inside=is_inside)
             self.boundary = Boundary(len(self.blocks), context)
+
+    def _is_closed(self, previous: str, line: int) -> bool:
+        """Whether the top-level block before `line` can not go on there."""
+        after_blank = (
+            previous == "paragraph_open" and line > 0 and self.lines.is_blank(line - 1)
+        )
+        return after_blank or previous in _CLOSED_BY_LINE
 
     def _context_at(self, line: int, previous: str) -> Context:
         if line == 0:
@@ -172,50 +169,23 @@ class _Walk:
         return idx + 1
 
     def _container(self, token: Token) -> None:
+        line = _first_line(token)
         if token.type == "blockquote_open":
-            at = self._find_marker(_first_line(token), ">")
-            is_inside = any(not c.is_shown for c in self.containers)
-            quote = _Container(BAR, BAR, at, 1, not is_inside)
-            quote.has_blocks = self.context.is_inside and not self.blocks
-            self.containers.append(quote)
+            is_inside = self.context.is_inside and not self.blocks
+            self.containers.open_quote(line, has_blocks=is_inside)
         elif token.type == "list_item_open":
-            mark = token.info + token.markup
-            at = self._find_marker(_first_line(token), mark)
-            shown = (mark if token.info else BULLET) + " "
-            self.containers.append(_Container(" " * len(shown), shown, at, len(mark), False))
+            self.containers.open_item(line, token.info, token.markup)
         elif token.type in ("blockquote_close", "list_item_close"):
-            self._show_markers(self.cursor[0])
+            self._show_markers(self.containers.line)
             self.is_glued = False
-            self.containers.pop()
-
-    def _find_marker(self, line: int, mark: str) -> int:
-        """The offset of a container marker, behind those already seen on its line."""
-        column = self._column(line)
-        found = self.lines.lines[line].find(mark, column)
-        found = column if found < 0 else found
-        self.cursor = (line, found + len(mark))
-        return self.lines.starts[line] + found
-
-    def _column(self, line: int) -> int:
-        return self.cursor[1] if self.cursor[0] == line else 0
+            self.containers.close()
 
     def _show_markers(self, line: int) -> None:
         """Give markers that stand before no text a block of their own."""
-        if any(not c.is_shown for c in self.containers):
-            canvas, prefix = self._start()
+        if self.containers.has_hidden:
+            canvas, prefix = self.containers.start()
             self._add(canvas, BlockKind.TEXT, line, prefix)
             self.is_glued = True
-
-    def _start(self) -> tuple[Canvas, str]:
-        """A canvas that begins with the markers not shown yet, and the prefix before them."""
-        canvas = Canvas(self.lines.source, self.base)
-        prefix = "".join(c.cont for c in self.containers if c.is_shown)
-        for container in self.containers:
-            if not container.is_shown:
-                container.is_shown = True
-                canvas.add(container.marker[:-1], container.at, container.n, Look.MARKER)
-                canvas.add_drawn(" ")
-        return canvas, prefix
 
     def _add(
         self,
@@ -226,7 +196,7 @@ class _Walk:
         *,
         table: Table | None = None,
     ) -> None:
-        cont = "".join(c.cont for c in self.containers)
+        cont = self.containers.cont
         block = Block(
             kind=kind,
             text=canvas.text,
@@ -245,11 +215,9 @@ class _Walk:
             spaced = self.top in _SPACED or self.before_top in _SPACED
             after_blank = self.lines.is_blank(line - 1) if line else self.context.after_blank
             block.gap = after_blank or (self.is_top_start and spaced)
-            outer = "".join(c.cont for c in self.containers if c.has_blocks)
-            block.gap_prefix = outer.rstrip() if block.gap else ""
+            block.gap_prefix = self.containers.gap_prefix if block.gap else ""
         self.is_top_start = self.is_glued = False
-        for container in self.containers:
-            container.has_blocks = True
+        self.containers.note_block()
         self.blocks.append(block)
 
     def _text(self, token: Token, content: str) -> None:
@@ -259,13 +227,13 @@ class _Walk:
         elif token.level == 0:
             self._paragraph(line, content)
         else:
-            canvas, prefix = self._start()
+            canvas, prefix = self.containers.start()
             self._inline(canvas, content, ContentMap(self.lines, line, content))
             self._add(canvas, BlockKind.TEXT, line, prefix)
 
     def _heading(self, token: Token, line: int, content: str) -> None:
-        canvas, prefix = self._start()
-        mark_at = self._find_marker(line, token.markup)
+        canvas, prefix = self.containers.start()
+        mark_at = self.containers.find(line, token.markup)
         canvas.add(token.markup, mark_at, len(token.markup), Look.HEADING | Look.MARKER)
         if content:
             behind = mark_at + len(token.markup)
@@ -308,7 +276,7 @@ class _Walk:
     def _rule(self, token: Token) -> None:
         line = _first_line(token)
         self._show_markers(line)
-        canvas, prefix = self._start()
+        canvas, prefix = self.containers.start()
         end = self.lines.starts[line] + len(self.lines.lines[line].rstrip())
         canvas.add(RULE, end - 1, 1, Look.MARKER)
         self._add(canvas, BlockKind.RULE, line, prefix)
@@ -324,7 +292,7 @@ class _Walk:
         info = self._info(token) if is_fence else None
         if is_fence and token.level == 0:
             self._note_open_fence(token, info)
-        prefix = "".join(c.cont for c in self.containers)
+        prefix = self.containers.cont
         for start in range(0, max(len(rows), 1), CHUNK_LINES):
             chunk = rows[start : start + CHUNK_LINES]
             block = code_block(self.lines.source, self.base, chunk, None if start else info)
@@ -339,7 +307,7 @@ class _Walk:
         label = token.info.strip()
         if not label:
             return None
-        mark = self.lines.lines[line].index(token.markup, self._column(line))
+        mark = self.lines.lines[line].index(token.markup, self.containers.column(line))
         column = self.lines.lines[line].index(label, mark + len(token.markup))
         return label, self.lines.starts[line] + column
 
@@ -369,24 +337,21 @@ class _Walk:
     def _table(self, token: Token) -> None:
         first, end = token.map or [0, 0]
         self._show_markers(first)
-        canvas, prefix = self._start()
+        canvas, prefix = self.containers.start()
         rows = []
         for line in (first, *range(first + 2, end)):
             raw = self.lines.lines[line]
-            column = self._column(line)
-            column += len(raw[column:]) - len(raw[column:].lstrip(self._outer_marks()))
+            column = self.containers.column(line)
+            column += len(raw[column:]) - len(raw[column:].lstrip(self.containers.indents))
             row = split_row(raw[column:], self.lines.starts[line] + column)
             rows.append(tuple(self._cell(canvas, *cell) for cell in row))
         width = max(len(row) for row in rows)
         blank = (Cell(canvas.length, canvas.length),)
         table = Table(
             rows=tuple(row + blank * (width - len(row)) for row in rows),
-            aligns=alignments(self.lines.lines[first + 1].lstrip(self._outer_marks())),
+            aligns=alignments(self.lines.lines[first + 1].lstrip(self.containers.indents)),
         )
         self._add(canvas, BlockKind.TABLE, first, prefix, table=table)
-
-    def _outer_marks(self) -> str:
-        return " \t>" if any(c.cont == BAR for c in self.containers) else " \t"
 
     def _cell(self, canvas: Canvas, content: str, sources: Sequence[int]) -> Cell:
         if canvas.length:

@@ -92,6 +92,7 @@ class Transcript(ScrollView, can_focus=True):
         self._painter = Painter(self._column, self._styles)
         self._dirty: dict[int, ChannelView] = {}
         self._timer: Timer | None = None
+        self._grow_timer: Timer | None = None
         self._last_flush = float("-inf")
         self._last_cost = 0.0
         self._last_grown = float("-inf")
@@ -281,12 +282,17 @@ class Transcript(ScrollView, can_focus=True):
             self.virtual_size = Size(self._column.width, height)
             self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
             self.is_following = True  # scroll_to counts as a scroll of the person
-        elif (
-            height < self.virtual_size.height
-            or self._clock() - self._last_grown >= SCROLLED_INTERVAL_S
-        ):
+            return
+        wait = self._last_grown + SCROLLED_INTERVAL_S - self._clock()
+        if wait <= 0 or height < self.virtual_size.height:
             self._last_grown = self._clock()
             self.virtual_size = Size(self._column.width, height)
+        elif self._grow_timer is None:
+            self._grow_timer = self.set_timer(wait, self._grow_later)
+
+    def _grow_later(self) -> None:
+        self._grow_timer = None
+        self._grow()
 
     def release_anchor(self) -> None:
         """Stop following: Textual calls this for every scroll of the person."""
@@ -300,6 +306,8 @@ class Transcript(ScrollView, can_focus=True):
         super().watch_scroll_y(old_value, new_value)
         if new_value > old_value and new_value >= self.max_scroll_y - 0.5:
             self.is_following = True
+            if self.virtual_size.height != self._column.height:
+                self.call_later(self._grow)
 
     # Geometry
 

@@ -1,0 +1,458 @@
+"""The transcript widget: what is on screen, in which colours, at every moment of a stream."""
+
+from __future__ import annotations
+
+import io
+import random
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from itertools import chain, count
+
+import pytest
+from rich.cells import split_graphemes
+from rich.style import Style
+from textual.app import App, ComposeResult
+from textual.drivers._writer_thread import WriterThread
+from textual.geometry import Region
+from textual.pilot import Pilot
+
+from ds4chat.protocol.types import Channel, Source, Span, Token
+from ds4chat.tui.markdown.clean import clean
+from ds4chat.tui.palette import DARK, ColourMode
+from ds4chat.tui.widgets.transcript import Transcript, queued_writes
+
+SOURCE_OF_COLOUR = {colour: source for source, colour in DARK.sources.items()}
+
+
+class Host(App[None]):
+    """Holds one transcript."""
+
+    def compose(self) -> ComposeResult:
+        yield Transcript()
+
+
+@asynccontextmanager
+async def transcript(width: int = 80, height: int = 24) -> AsyncIterator[Transcript]:
+    async with opened(width, height) as (widget, _):
+        yield widget
+
+
+@asynccontextmanager
+async def opened(width: int, height: int) -> AsyncIterator[tuple[Transcript, Pilot[None]]]:
+    app = Host()
+    async with app.run_test(size=(width, height)) as pilot:
+        await pilot.pause()
+        yield app.query_one(Transcript), pilot
+
+
+def span(text: str, source: Source = Source.PLAIN, position: int = 0) -> Span:
+    token = Token(id=7, source=source, round=1, position=position, confidence=0.5, margin=1.0)
+    return Span(text=text, token=token)
+
+
+def spans_of(text: str, rng: random.Random, longest: int = 4) -> list[Span]:
+    """Random cuts, a random source for each token (runs of one kind would hide errors)."""
+    spans, at = [], 0
+    while at < len(text):
+        n = rng.randint(1, longest)
+        spans.append(span(text[at : at + n], rng.choice(list(Source))))
+        at += n
+    return spans
+
+
+def picture(widget: Transcript) -> list[list[tuple[str, Style]]]:
+    """Graphemes and styles per row, as they go to the terminal."""
+    size = widget.size
+    rows = []
+    for strip in widget.render_lines(Region(0, 0, size.width, size.height)):
+        row = []
+        for text, style, _ in strip:
+            for start, end, _ in split_graphemes(text)[0]:
+                row.append((text[start:end], style or Style()))
+        rows.append(row)
+    return rows
+
+
+def screen_text(widget: Transcript) -> str:
+    return "\n".join("".join(g for g, _ in row).rstrip() for row in picture(widget)).rstrip()
+
+
+# A document whose letters are all different, so that each names its place in the source.
+
+
+class Letters:
+    """Words of letters never used before: narrow, wide, with combining marks, joined."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        ranges = [(0x100, 0x180), (0x3B1, 0x3CA), (0x410, 0x450), (0x531, 0x556)]
+        ranges += [(0x10D0, 0x10F0), (0x1E00, 0x1EFF), (0x13A0, 0x13F0), (0x1401, 0x1676)]
+        self._narrow = chain.from_iterable(range(*ends) for ends in ranges)
+        self._wide = count(0x4E00)
+        self._emoji = iter(range(0x1F400, 0x1F4F0))
+
+    def word(self) -> str:
+        return "".join(self._letter() for _ in range(self._rng.randint(1, 7)))
+
+    def words(self) -> str:
+        return " ".join(self.word() for _ in range(self._rng.randint(1, 6)))
+
+    def _next(self, kind: Iterator[int]) -> str:
+        return chr(next(kind, 0) or next(self._wide))
+
+    def _letter(self) -> str:
+        dice = self._rng.random()
+        if dice < 0.1:
+            return chr(next(self._wide))
+        if dice < 0.14:
+            return self._next(self._narrow) + "\u0301\u0323"
+        if dice < 0.17:
+            return self._next(self._emoji) + "\u200d" + self._next(self._emoji)
+        if dice < 0.19:
+            return self._next(self._emoji) + "\ufe0f"
+        return self._next(self._narrow)
+
+
+FORMS = (
+    "{}", "{}", "**{}**", "*{}*", "`{}`", "~~{}~~", "[{}](http://{})", "<http://{}>",
+    "{} &amp; {}", r"\*{}\*", "***{}** {}*", "`` {} ``", "{}  \n{}", "{}\n{}",
+)  # fmt: skip
+# T: inline text, L: the same on one line, W: plain words.
+BLOCKS = (
+    "T\n\n",
+    "T\n\n",
+    "# L\n",
+    "### L\n",
+    "- L\n- L\n  1. L\n     - L\n\n- L\n\n",
+    "```W\n```\n",
+    "```W\n\tW\n\tW\n  W\n```\n",
+    "> L\n> - L\n>\n> L\n\n",
+    "| C | C |\n|:--|--:|\n| C | C |\n| C | C \\| C |\n\n",
+    "7) L\n8) T\n\n---\n",
+    "    W\n\n",
+)
+
+
+def inline(rng: random.Random, letters: Letters) -> str:
+    form = rng.choice(FORMS)
+    return form.format(
+        *(letters.word() if "http" in form else letters.words() for _ in range(2))
+    )
+
+
+def blocks(rng: random.Random, letters: Letters) -> Iterator[str]:
+    """Seven random blocks."""
+
+    def fill(match: re.Match[str]) -> str:
+        if match[0] == "W":
+            return letters.words()
+        text = " ".join(inline(rng, letters) for _ in range(rng.randint(1, 3)))
+        if match[0] == "T":
+            return text
+        return text.replace("  \n", " ").replace("\n", " ")
+
+    for _ in range(7):
+        yield re.sub("[TLWC]", fill, rng.choice(BLOCKS))
+
+
+def check_picture(widget: Transcript, source: str, sources: list[Source]) -> None:
+    """Every letter of the source is on screen once, in the colour of its last code point."""
+    place = {char: at for at, char in enumerate(source) if ord(char) >= 0x100}
+    unseen = {char for char in place if char.isalpha() or ord(char) >= 0x1F400}
+    for row in picture(widget):
+        for grapheme, style in row:
+            if grapheme[0] not in unseen:
+                assert grapheme.isspace() or grapheme[0] not in place or grapheme == "•"
+                continue
+            at = place[grapheme[0]]
+            assert source[at : at + len(grapheme)] == grapheme
+            unseen -= set(grapheme)
+            expected = sources[at + len(grapheme) - 1]
+            assert style.color is not None
+            assert SOURCE_OF_COLOUR[style.color.name] is expected, (grapheme, source[:at][-20:])
+            check_attribute(style, expected)
+    assert not unseen
+
+
+def check_attribute(style: Style, source: Source) -> None:
+    wanted = {
+        Source.ACCEPTED: True,
+        Source.FALLBACK: style.underline,
+        Source.BONUS: style.bold,
+        Source.PLAIN: style.italic,
+        Source.FORCED: style.reverse,
+    }
+    assert wanted[source]
+
+
+@pytest.mark.parametrize(("seed", "width"), [(1, 40), (2, 70), (3, 100), (4, 53), (5, 30)])
+async def test_every_letter_has_its_tokens_colour_at_every_flush(seed: int, width: int) -> None:
+    rng = random.Random(seed)
+    text = "".join(blocks(rng, Letters(rng)))
+    spans = spans_of(text, rng)
+    async with transcript(width, 300) as widget:
+        widget.begin_reply(1)
+        done, seen, sources = 0, "", list[Source]()
+        while done < len(spans):
+            batch = spans[done : done + rng.randint(3, 37)]
+            done += len(batch)
+            widget.append(1, Channel.ANSWER, batch)
+            for item in batch:
+                seen += item.text
+                sources += [item.token.source] * len(item.text)
+            widget.flush()
+            check_picture(widget, seen, sources)
+        widget.finish_reply(1, "")
+        check_picture(widget, seen, sources)
+
+
+async def test_another_colour_mode_changes_no_character() -> None:
+    rng = random.Random(8)
+    text = "".join(blocks(rng, Letters(rng)))
+    async with transcript(60, 100) as widget:
+        widget.append(1, Channel.ANSWER, spans_of(text, rng))
+        widget.finish_reply(1, "12 tok")
+        colours = set()
+        shown = {screen_text(widget)}
+        for mode in ColourMode:
+            widget.set_colour_mode(mode)
+            shown.add(screen_text(widget))
+            colours.add(tuple(style.color for row in picture(widget) for _, style in row))
+        assert len(shown) == 1
+        assert len(colours) == len(ColourMode)
+
+
+HOSTILE = [
+    "[/]", "[/red]", "[bold", "[0]", "[1, 2]", "[red]x[/red]", "[link=http://e.example]x[/link]",
+    "[@click=app.quit]x[/]", "\x1b[31mred", "\x1b]8;;http://e.example\x1b\\x", "\x9b2J", "a\x00b",
+    "\u202eabc", "\x7f", "\ud800", "<b>x</b>", "\r", "{x}", "$primary", ":smile:",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+async def test_text_is_shown_as_written_and_can_do_nothing(hostile: str) -> None:
+    async with transcript(60, 20) as widget:
+        widget.add_user(hostile, 1)
+        for channel in (Channel.THINKING, Channel.ANSWER):
+            widget.append(1, channel, [span(char) for char in hostile])
+        widget.finish_reply(1, hostile)
+        widget.set_folded(1, False)
+        widget.add_notice(hostile, "warning")
+        shown = clean(hostile)
+        assert screen_text(widget).count(shown) >= (4 if shown == hostile else 3)
+        for row in picture(widget):
+            for grapheme, style in row:
+                assert grapheme.isprintable()
+                assert not style.link
+                assert not style.meta
+
+
+async def test_control_code_entities_and_links_do_nothing() -> None:
+    async with transcript(70, 20) as widget:
+        text = "&#27;[31m &#x202e; &#8232; &Tab;x&NewLine;y [a](http://b.example) ![c](d)"
+        widget.append(1, Channel.ANSWER, [span(text)])
+        widget.finish_reply(1, "")
+        for row in picture(widget):
+            for grapheme, style in row:
+                assert grapheme.isprintable()
+                assert not style.link
+        assert "a (http://b.example) !c (d)" in screen_text(widget)
+
+
+async def test_reading_above_is_not_disturbed_by_new_lines() -> None:
+    async with opened(40, 10) as (widget, pilot):
+        widget.append(1, Channel.ANSWER, [span(f"line {n}\n\n") for n in range(40)])
+        widget.flush()
+        await pilot.pause()
+        assert widget.scroll_y == widget.max_scroll_y > 0
+        widget.scroll_page_up(animate=False)
+        await pilot.pause()
+        before = screen_text(widget)
+        for n in range(40, 75):
+            widget.append(1, Channel.ANSWER, [span(f"line {n}\n\n")])
+            widget.flush()
+            await pilot.pause()
+        assert screen_text(widget) == before
+        widget.scroll_end(animate=False)
+        await pilot.pause()
+        assert "line 74" in screen_text(widget)
+        widget.append(1, Channel.ANSWER, [span("last\n\n")])
+        widget.flush()
+        await pilot.pause()
+        assert "last" in screen_text(widget)
+
+
+async def test_a_key_scroll_while_streaming_stops_following() -> None:
+    async with opened(40, 10) as (widget, pilot):
+        widget.append(1, Channel.ANSWER, [span(f"line {n}\n\n") for n in range(40)])
+        widget.flush()
+        await pilot.pause()
+        widget.focus()
+        await pilot.press("pageup")
+        assert not widget.is_following
+        widget.append(1, Channel.ANSWER, [span("more\n\n")])
+        widget.flush()
+        await pilot.pause()
+        assert widget.scroll_y < widget.max_scroll_y
+
+
+async def test_the_timer_shows_tokens() -> None:
+    async with opened(40, 10) as (widget, pilot):
+        widget.append(1, Channel.ANSWER, [span("hello")])
+        assert "hello" not in screen_text(widget)
+        for _ in range(100):
+            await pilot.pause(0.01)
+            if "hello" in screen_text(widget):
+                break
+        assert "hello" in screen_text(widget)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+async def test_reasoning_folds_into_its_duration_and_count() -> None:
+    clock = Clock()
+
+    class Timed(App[None]):
+        def compose(self) -> ComposeResult:
+            yield Transcript(clock=clock)
+
+    app = Timed()
+    async with app.run_test(size=(60, 20)) as pilot:
+        await pilot.pause()
+        widget = app.query_one(Transcript)
+        widget.append(1, Channel.THINKING, [span("let me ", Source.ACCEPTED), span("think")])
+        widget.flush()
+        assert "let me think" in screen_text(widget)
+        faded = {
+            s.color.name for row in picture(widget) for g, s in row if g == "l" and s.color
+        }
+        assert DARK.sources[Source.ACCEPTED] not in faded
+        clock.now += 12.3
+        widget.append(1, Channel.ANSWER, [span("answer")])
+        widget.flush()
+        assert "▸ thought 12.3 s · 2 tok" in screen_text(widget)
+        assert "let me think" not in screen_text(widget)
+        widget.toggle_fold()
+        assert "▾ thought 12.3 s · 2 tok" in screen_text(widget)
+        assert "let me think" in screen_text(widget)
+        widget.set_folded(1, True)
+        assert "let me think" not in screen_text(widget)
+        assert widget.turn_source(1, Channel.THINKING) == "let me think"
+
+
+async def test_folding_and_resizing_keep_the_top_line() -> None:
+    async with opened(60, 10) as (widget, pilot):
+        widget.append(1, Channel.THINKING, [span(f"thought {n}\n\n") for n in range(20)])
+        long = [span(f"paragraph {n} {'word ' * 20}\n\n") for n in range(30)]
+        widget.append(1, Channel.ANSWER, long)
+        widget.finish_reply(1, "")
+        await pilot.pause()
+        widget.scroll_to(y=40, animate=False)
+        await pilot.pause()
+        top = screen_text(widget).split("\n")[0]
+        assert "paragraph" in top or "word" in top
+        widget.toggle_fold()
+        await pilot.pause()
+        assert screen_text(widget).split("\n")[0] == top
+        number = next(w for w in screen_text(widget).split() if w.isdigit())
+        await pilot.resize_terminal(90, 10)
+        await pilot.pause()
+        assert f"paragraph {number}" in screen_text(widget)
+
+
+async def test_without_colours_attributes_tell_the_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    async with transcript(60, 10) as widget:
+        widget.append(
+            1,
+            Channel.ANSWER,
+            [
+                span("**a", Source.ACCEPTED),
+                span("f", Source.FALLBACK),
+                span("b", Source.BONUS),
+                span("p", Source.PLAIN),
+                span("x**", Source.FORCED),
+            ],
+        )
+        widget.finish_reply(1, "")
+        styles = {g: style for row in picture(widget) for g, style in row if g in "afbpx"}
+        assert not styles["a"].bold  # Markdown's bold would look like a bonus token
+        assert styles["f"].underline
+        assert styles["b"].bold
+        assert styles["p"].italic
+        assert styles["x"].reverse
+        widget.set_colour_mode(ColourMode.OFF)
+        styles = {g: style for row in picture(widget) for g, style in row if g in "afbpx"}
+        assert styles["a"].bold
+        assert not styles["f"].underline
+
+
+async def test_cost_of_a_flush_does_not_grow() -> None:
+    async with transcript(80, 24) as widget:
+        rng = random.Random(3)
+        text = "".join("".join(blocks(rng, Letters(rng))) for _ in range(12))
+        widget.append(1, Channel.ANSWER, [span(text)])
+        widget.flush()
+        view = widget._views[1, Channel.ANSWER]
+        costs = []
+        for word in ["some ", "words ", "and\n\n", "more "] * 20:
+            before = view.reply.n_parsed
+            widget.append(1, Channel.ANSWER, [span(word)])
+            widget.flush()
+            costs.append(view.reply.n_parsed - before)
+        assert max(costs) < 400
+        assert len(text) > 4000
+
+
+async def test_a_slow_terminal_gets_no_more_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    waiting = [2]
+    monkeypatch.setattr("ds4chat.tui.widgets.transcript.queued_writes", lambda _app: waiting[0])
+    async with opened(40, 10) as (widget, pilot):
+        widget.append(1, Channel.ANSWER, [span("hello")])
+        for _ in range(10):
+            await pilot.pause(0.02)
+        assert "hello" not in screen_text(widget)
+        waiting[0] = 1
+        for _ in range(100):
+            await pilot.pause(0.01)
+            if "hello" in screen_text(widget):
+                break
+        assert "hello" in screen_text(widget)
+
+
+async def test_queued_writes_reads_the_drivers_queue() -> None:
+    async with opened(40, 10) as (widget, _):
+        app = widget.app
+        assert queued_writes(app) == 0  # a headless driver has no writer
+        writer = WriterThread(io.StringIO())  # not started: nothing leaves its queue
+        writer.write("a")
+        writer.write("b")
+        app._driver._writer_thread = writer  # type: ignore[union-attr]
+        assert queued_writes(app) == 2
+
+
+async def test_receipts_notices_and_clearing() -> None:
+    async with transcript(60, 20) as widget:
+        widget.add_user("hi\r\nthere", 1)
+        widget.begin_reply(1)
+        widget.append(1, Channel.ANSWER, [span("yo")])
+        widget.finish_reply(1, "2 tok · 50.0 tok/s")
+        widget.add_notice("parked", "info")
+        assert widget.plain_text() == (
+            "you  hi\n     there\n\nds4  yo\n     ── 2 tok · 50.0 tok/s ──\n\n     parked"
+        )
+        assert screen_text(widget) == widget.plain_text()
+        assert widget.user_source(1) == "hi\nthere"
+        assert widget.turn_source(1, Channel.ANSWER) == "yo"
+        widget.clear()
+        assert not screen_text(widget)
+        assert not widget.turn_source(1, Channel.ANSWER)
