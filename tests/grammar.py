@@ -17,7 +17,7 @@ from ds4chat.protocol.events import (
     TurnFinished,
     TurnStarted,
 )
-from ds4chat.protocol.types import Channel, Source, Token
+from ds4chat.protocol.types import Channel, FinishReason, Source, Token
 
 DECODING = TokensCommitted | RoundVerified | PlainStep | PolicyChanged | StatsSnapshot | Notice
 
@@ -123,6 +123,8 @@ def _finish(log: TurnLog, event: TurnFinished) -> None:
     usage = event.usage
     assert event.ids == tuple(token.id for token in log.tokens)
     assert usage.n_tokens == len(event.ids)
+    if event.reason is FinishReason.ERROR:
+        return  # of a dead engine: the last figures that it reported
     assert usage.n_rounds == len(log.rounds)
     assert usage.n_plain_steps == len(log.plain)
     assert usage.n_drafted == sum(len(r.proposal_ids) for r in log.rounds)

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -31,11 +32,13 @@ from ds4chat.protocol.engine import Emit
 from ds4chat.protocol.events import (
     Done,
     EngineFailed,
+    Event,
     Hello,
     ModelLoading,
     ModelReady,
     Refused,
     Tokenized,
+    TurnFinished,
 )
 from ds4chat.protocol.types import PROTOCOL_VERSION
 from ds4chat.text.parse import ChannelSplitter
@@ -188,13 +191,18 @@ class Host:
             splitter=ChannelSplitter(engine.tokenizer, submit.think),
             gate=gate,
             text_of=engine.tokenizer.piece,
-            emit=self._emit,
+            emit=partial(self._emit_of_turn, submit.lane),
             clock=self._clock,
             plain_rate=self._plain_rate,
         )
         turn = Turn(plan, self._sessions[submit.lane], controls, tools)
         self._emit(Done(request_id=submit.request_id))
         self._turns[submit.lane] = turn
+
+    def _emit_of_turn(self, lane: int, event: Event) -> None:
+        if isinstance(event, TurnFinished):
+            self._inbox.release(lane)  # first: the answer to this event may be a `Submit`
+        self._emit(event)
 
     def _advance(self) -> None:
         turn = min(self._turns.values(), key=lambda turn: turn.engine_s)
@@ -206,7 +214,6 @@ class Host:
             self._abandon(turn.lane)
         if turn.is_finished:
             del self._turns[turn.lane]
-            self._inbox.release(turn.lane)
 
     def _abandon(self, lane: int) -> None:
         """Forget a session whose state can no longer be trusted.
