@@ -68,10 +68,16 @@ class Runner:
         return Timeline(log=self.target.new_log(), rings=rings)
 
     def evaluate_rows(self, timeline: Timeline, ids: Sequence[int]) -> NDArray[np.float32]:
-        """Append 1..8 rows at position n without committing: logits `(L, V)` float32."""
+        """Append 1..8 rows at position n without committing: logits `(L, V)` float32.
+
+        A row that is not finite reaches the rows before it (0 * NaN is NaN), which plain
+        decoding would not see: such a pass is done again row by row.
+        """
         n = timeline.log.n
         if self.is_row_exact or len(ids) == 1:
-            return self._pass(timeline, ids, n, row_exact=True, last_only=False)
+            logits = self._pass(timeline, ids, n, row_exact=True, last_only=False)
+            if len(ids) == 1 or np.isfinite(logits).all():
+                return logits
         rows = [
             self._pass(timeline, [token], n + i, row_exact=True, last_only=False)
             for i, token in enumerate(ids)
