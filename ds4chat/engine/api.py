@@ -2,7 +2,7 @@
 
 Engine.open(model_path, support_path=None, *, backend="auto", ctx=None,
             confidence_threshold=None, policy="money", draft_max=None, kv_fp8=True,
-            end_ids=None)
+            end_ids=None, knobs=None, progress=None)
 returns an `EngineApi`.
 """
 
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ds4chat.engine.policy_base import PolicyEvent
 from ds4chat.protocol.types import Message, ModelInfo, Sampling, Source, SpecOptions, Token
 
 Progress = Callable[[int, int], None]
@@ -90,7 +91,10 @@ class SessionApi(Protocol):
     ) -> list[Token]:
         """Exactly one round (or one plain step, if the policy says so)."""
 
-    def set_commit_filter(self, accept: Callable[[Sequence[int]], int]) -> None:
+    def drain_policy_events(self) -> list[PolicyEvent]:
+        """State changes of the policy since the last call, oldest first."""
+
+    def set_commit_filter(self, accept: Callable[[Sequence[int]], int] | None) -> None:
         """Set the commit filter: `accept(ids)` gets [first, accepted drafts...] before commit.
 
         It returns how many of them to commit (1..len): stop texts end a round early through it.

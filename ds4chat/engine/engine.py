@@ -75,7 +75,7 @@ class Engine:
         kv_fp8: bool = True,
         end_ids: Collection[int] | None = None,
         knobs: WindowKnobs | None = None,
-        on_loading: OnLoading | None = None,
+        progress: OnLoading | None = None,
     ) -> Self:
         """Open a model and, for speculation, its DSpark support file.
 
@@ -91,7 +91,7 @@ class Engine:
             kv_fp8: the FP8 and FP4 round trips that the checkpoint was trained with.
             end_ids: ids that end a reply; None: the file's end token.
             knobs: the window policy's knobs.
-            on_loading: called with (stage, bytes done, bytes in all); may raise to cancel.
+            progress: called with (stage, bytes done, bytes in all); may raise to cancel.
 
         Raises:
             ModelFileError: a file cannot be used, or the two do not belong together.
@@ -104,7 +104,7 @@ class Engine:
             draft_max=draft_max,
         )
         chosen = choose_backend(backend)
-        report = on_loading or _silent
+        report = progress or _silent
         loaded = load(
             model_path, support_path, backend=chosen, kv_fp8=kv_fp8, on_loading=report
         )

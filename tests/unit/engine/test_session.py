@@ -339,7 +339,7 @@ def test_info_and_stats(engine: Engine) -> None:
 def test_loading_reports_every_byte(engine: Engine) -> None:
     seen: list[tuple[str, int, int]] = []
     with Engine.open(
-        engine.info.path, backend="cpu", on_loading=lambda *args: seen.append(args)
+        engine.info.path, backend="cpu", progress=lambda *args: seen.append(args)
     ) as again:
         reading = [s for s in seen if s[0] == "reading weights"]
         assert [s[1] for s in reading] == sorted(s[1] for s in reading)
