@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ds4chat.draft.verify import cut_at_end
 from ds4chat.engine.policy_base import Scheduler, count
 from ds4chat.engine.runner import Proposal, Runner, Timeline
+from ds4chat.engine.sampling import margin
 from ds4chat.errors import Ds4Error
-from ds4chat.protocol.types import SpecOptions
+from ds4chat.protocol.types import Source, SpecOptions, Token
 
 _UNKNOWN_CONFIDENCE = 0.5
 """Stands for the confidence of a draft that no drafter made."""
@@ -36,6 +40,31 @@ class Draft:
     def is_empty(self) -> bool:
         """Whether nothing is put before the target: the anchor goes alone."""
         return not self.kept and self.end is None
+
+    def tokens(
+        self, first: Token, rows: NDArray[np.float32], number: int, n: int
+    ) -> list[Token]:
+        """The first `n` committed tokens of round `number`.
+
+        Args:
+            first: the anchor, as a plain step would report it.
+            rows: `(len(kept) + 1, V)` logits; row i judged draft i.
+            number: the round's number; an empty round counts as a plain step, 0.
+            n: tokens committed, 1..len(kept) + 1.
+        """
+        anchor = replace(first, round=0 if self.is_empty else number)
+        accepted = [
+            Token(
+                id=self.kept[i],
+                source=Source.ACCEPTED,
+                round=number,
+                position=i + 1,
+                confidence=self.confidences[i],
+                margin=margin(rows[i]),
+            )
+            for i in range(n - 1)
+        ]
+        return [anchor, *accepted]
 
 
 class Drafting:

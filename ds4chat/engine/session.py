@@ -275,8 +275,7 @@ class Session:
         if self._commit_filter is not None:
             n_commit = min(max(1, self._commit_filter(committed)), n_commit)
         self._n_rounds += 0 if draft.is_empty else 1
-        tokens = [self._as_round(first, draft)]
-        tokens += [self._accepted(rows, draft, i) for i in range(n_commit - 1)]
+        tokens = draft.tokens(first, rows, self._n_rounds, n_commit)
         source = (
             Source.ACCEPTED
             if n_commit < len(committed)
@@ -303,27 +302,6 @@ class Session:
                 break
         verdict = accept_greedy(kept[: len(choices) - 1], choices)
         return verdict.n_accepted, verdict.next_token
-
-    def _as_round(self, first: Token, draft: Draft) -> Token:
-        number = 0 if draft.is_empty else self._n_rounds
-        return Token(
-            id=first.id,
-            source=first.source,
-            round=number,
-            position=0,
-            confidence=None,
-            margin=first.margin,
-        )
-
-    def _accepted(self, rows: NDArray[np.float32], draft: Draft, i: int) -> Token:
-        return Token(
-            id=draft.kept[i],
-            source=Source.ACCEPTED,
-            round=self._n_rounds,
-            position=i + 1,
-            confidence=draft.confidences[i],
-            margin=margin(rows[i]),
-        )
 
     def _report(self, draft: Draft, n_accepted: int, verify_s: float) -> None:
         self.last_report = RoundReport(
