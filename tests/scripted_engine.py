@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ds4chat.engine import host
 from ds4chat.engine.api import Progress, RoundReport
 from ds4chat.engine.host_open import LoadProgress
+from ds4chat.engine.policy_base import PolicyEvent
 from ds4chat.errors import ModelFileError, NonFiniteError
 from ds4chat.protocol.commands import Load
 from ds4chat.protocol.types import (
@@ -80,6 +81,7 @@ class ScriptedSession:
         self.next_source = Source.PLAIN
         self.last_report: RoundReport | None = None
         self.draft_error = ""
+        self.policy_events: list[PolicyEvent] = []
         self.max_seen = 0  # highest n ever reached, verified drafts included
         self.is_closed = False
 
@@ -140,6 +142,10 @@ class ScriptedSession:
 
     def begin_request(self) -> None:
         pass
+
+    def drain_policy_events(self) -> list[PolicyEvent]:
+        events, self.policy_events = self.policy_events, []
+        return events
 
     def set_commit_filter(self, accept: Callable[[Sequence[int]], int]) -> None:
         self._filter = accept
@@ -263,7 +269,7 @@ class ScriptedEngine:
         return ScriptedSession(self)
 
     def stats(self) -> dict[str, Any]:
-        return {}
+        return {"pass_s": {1: 0.02}}
 
     def close(self) -> None:
         self.plans.clear()

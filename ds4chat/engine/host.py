@@ -20,11 +20,9 @@ from typing import NoReturn
 
 from ds4chat import __version__
 from ds4chat.engine import host_guard, host_pipe
-from ds4chat.engine.api import SessionApi
 from ds4chat.engine.host_inbox import Accepted, Inbox
 from ds4chat.engine.host_open import HostedEngine, OpenEngine, open_engine
-from ds4chat.engine.turn_plan import TurnControls, TurnPlan, TurnTools
-from ds4chat.engine.turn_usage import PlainRate
+from ds4chat.engine.turn_plan import PolicySession, TurnControls, TurnPlan, TurnTools
 from ds4chat.engine.turns import Turn
 from ds4chat.errors import Ds4Error, EngineError
 from ds4chat.protocol.commands import CloseSession, Command, Load, Shutdown, Submit, Tokenize
@@ -67,9 +65,8 @@ class Host:
         self._opener = opener
         self._clock = clock
         self._engine: HostedEngine | None = None
-        self._sessions: dict[int, SessionApi] = {}
+        self._sessions: dict[int, PolicySession] = {}
         self._turns: dict[int, Turn] = {}
-        self._plain_rate = PlainRate()
 
     def run(self) -> int:
         """Serve until `Shutdown` or the end of input; returns the exit status."""
@@ -147,7 +144,6 @@ class Host:
                 )
             )
 
-        self._plain_rate = PlainRate()
         self._engine = self._opener(command, progress)
         self._emit(ModelReady(info=self._engine.info))
 
@@ -171,6 +167,8 @@ class Host:
 
     def _submit(self, submit: Submit, controls: TurnControls) -> None:
         engine = self._loaded()
+        if submit.ignore_end:
+            raise EngineError("going on after an end token is not possible with this engine")
         gate = StopGate(submit.stop)
         specials = engine.tokenizer.specials
         plan = TurnPlan(
@@ -178,7 +176,7 @@ class Host:
             lane=submit.lane,
             ids=tuple(engine.render(submit.messages, submit.think)),
             ctx=engine.info.ctx,
-            end_ids=frozenset() if submit.ignore_end else engine.end_ids,
+            end_ids=engine.end_ids,
             close_think_id=specials.think_close,
             block_size=engine.info.block_size,
             sampling=submit.sampling,
@@ -193,7 +191,7 @@ class Host:
             text_of=engine.tokenizer.piece,
             emit=partial(self._emit_of_turn, submit.lane),
             clock=self._clock,
-            plain_rate=self._plain_rate,
+            plain_step_s=lambda: engine.stats().get("pass_s", {}).get(1),
         )
         turn = Turn(plan, self._sessions[submit.lane], controls, tools)
         self._emit(Done(request_id=submit.request_id))

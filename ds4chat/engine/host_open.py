@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from ds4chat import settings
 from ds4chat.engine.api import EngineApi
+from ds4chat.engine.turn_plan import PolicySession
 from ds4chat.protocol.commands import Load
 from ds4chat.text.tokenizer import Tokenizer
 
@@ -18,6 +20,17 @@ LoadProgress = Callable[[str, int, int], None]
 
 class HostedEngine(EngineApi, Protocol):
     """An engine with the tokenizer that its replies are split by."""
+
+    def session(
+        self,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        seed: int = 0,
+    ) -> PolicySession:
+        """A new empty timeline."""
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -30,6 +43,7 @@ OpenEngine = Callable[[Load, LoadProgress], HostedEngine]
 def open_engine(load: Load, progress: LoadProgress) -> HostedEngine:
     """Open the model and support file that `load` names."""
     from ds4chat.engine.engine import Engine  # noqa: PLC0415
+    from ds4chat.engine.policy_window import WindowKnobs  # noqa: PLC0415
 
     return Engine.open(
         load.model_path,
@@ -40,5 +54,6 @@ def open_engine(load: Load, progress: LoadProgress) -> HostedEngine:
         policy=load.spec.policy,
         draft_max=load.spec.draft_max,
         kv_fp8=load.kv_fp8,
-        progress=progress,
+        knobs=WindowKnobs.from_mapping(settings.dspark_knobs()),
+        on_loading=progress,
     )

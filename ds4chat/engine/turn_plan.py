@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from ds4chat.engine.turn_usage import PlainRate
+from ds4chat.engine.api import SessionApi
+from ds4chat.engine.policy_base import PolicyEvent
 from ds4chat.protocol.engine import Emit
 from ds4chat.protocol.types import Sampling, SpecOptions
 from ds4chat.text.parse import ChannelSplitter
 from ds4chat.text.stops import StopGate
+
+
+class PolicySession(SessionApi, Protocol):
+    """A session that tells what its policy decided."""
+
+    def drain_policy_events(self) -> Sequence[PolicyEvent]:
+        """State changes of the policy since the last call."""
 
 
 class TurnControls:
@@ -74,4 +83,4 @@ class TurnTools:
     text_of: Callable[[int], str]
     emit: Emit
     clock: Callable[[], float]  # seconds, monotonic
-    plain_rate: PlainRate
+    plain_step_s: Callable[[], float | None]  # of this process, None until timed

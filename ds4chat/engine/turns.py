@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from ds4chat.engine.api import RoundReport, SessionApi
-from ds4chat.engine.turn_plan import TurnControls, TurnPlan, TurnTools
-from ds4chat.engine.turn_usage import UsageMeter
+from ds4chat.engine.api import RoundReport
+from ds4chat.engine.stats import TurnStats
+from ds4chat.engine.turn_plan import PolicySession, TurnControls, TurnPlan, TurnTools
 from ds4chat.errors import ContextFullError, Ds4Error, NonFiniteError
 from ds4chat.protocol.events import (
     Notice,
@@ -39,7 +39,6 @@ from ds4chat.protocol.types import (
 )
 
 MIN_REPORT_S = 0.1  # at most ten PrefillProgress and StatsSnapshot a second
-PARKED = "parked"  # how the reason of a plain step begins while the policy pauses drafting
 
 
 class PrefillCancelledError(Exception):
@@ -57,21 +56,21 @@ class Turn:
     """One reply. Call `advance` until it returns False."""
 
     def __init__(
-        self, plan: TurnPlan, session: SessionApi, controls: TurnControls, tools: TurnTools
+        self, plan: TurnPlan, session: PolicySession, controls: TurnControls, tools: TurnTools
     ) -> None:
         self._plan = plan
         self._session = session
         self._controls = controls
         self._tools = tools
         self._emit = tools.emit
-        self._meter = UsageMeter(
-            n_prompt=len(plan.ids), block_size=plan.block_size, plain_rate=tools.plain_rate
-        )
+        self._stats = TurnStats(plan.block_size)
+        self._figures = Usage(n_prompt=len(plan.ids))
         self._spec = plan.spec
         self._state = (
             SpecState.UNAVAILABLE if session.draft_error else self._state_of(plan.spec)
         )
         self._ids: list[int] = []
+        self._n_thinking = 0
         self._is_started = self._is_prefilled = self._is_finished = False
         self._created_s = self._advanced_s = tools.clock()
         self._reported_s = float("-inf")
@@ -127,18 +126,18 @@ class Turn:
         self._session.set_sampling(plan.sampling)
         self._session.set_spec(plan.spec)
         self._session.set_commit_filter(self._admit)
-        self._meter.n_cached = self._session.sync(plan.ids, progress=self._on_progress)
-        self._start()
+        self._session.drain_policy_events()  # of the last reply
+        n_cached = self._session.sync(plan.ids, progress=self._on_progress)
+        self._start(n_cached)
         self._session.begin_request()
+        self._tell_policy()
         self._is_prefilled = True
         return None
 
     def _on_progress(self, n_done: int, n_total: int) -> None:
-        if self._controls.is_cancelled:
+        if self._controls.is_cancelled and n_done < n_total:
             raise PrefillCancelledError
-        if not self._is_started:
-            self._meter.n_cached = len(self._plan.ids) - n_total
-            self._start()
+        self._start(len(self._plan.ids) - n_total)
         now = self._tools.clock()
         if n_done < n_total and now - self._reported_s < MIN_REPORT_S:
             return
@@ -152,16 +151,17 @@ class Turn:
             )
         )
 
-    def _start(self) -> None:
+    def _start(self, n_cached: int) -> None:
         if self._is_started:
             return
         self._is_started = True
+        self._figures = replace(self._figures, n_cached=n_cached)
         self._emit(
             TurnStarted(
                 turn_id=self._plan.turn_id,
                 lane=self._plan.lane,
                 n_prompt=len(self._plan.ids),
-                n_cached=self._meter.n_cached,
+                n_cached=n_cached,
             )
         )
 
@@ -184,7 +184,7 @@ class Turn:
 
     def _end_before(self, first: int) -> _End | None:
         if first in self._plan.end_ids:
-            self._meter.end_by_stop_token()
+            self._stats.note_end()
             return _End(reason=FinishReason.STOP)
         limit = self._plan.max_tokens
         if limit is not None and len(self._ids) >= limit:
@@ -215,6 +215,7 @@ class Turn:
         if self._session.last_report is not None:
             self._report_round(self._session.last_report)
         self._commit(tokens)
+        self._tell_policy()
         if self._session.draft_error:
             self._lose_drafter(self._session.draft_error)
 
@@ -225,7 +226,6 @@ class Turn:
     def _close_thinking(self) -> None:
         assert self._plan.close_think_id is not None
         token = self._session.step(self._plan.close_think_id)
-        self._meter.count_forced()
         self._commit([replace(token, source=Source.FORCED, confidence=None)])
 
     def _is_thinking(self) -> bool:
@@ -236,12 +236,12 @@ class Turn:
 
     def _commit(self, tokens: Sequence[Token]) -> None:
         if not self._ids:
-            self._meter.first_token_s = self._tools.clock() - self._created_s
+            first_token_s = self._tools.clock() - self._created_s
+            self._figures = replace(self._figures, first_token_s=first_token_s)
         shown: list[tuple[Channel, Span]] = []
         for token in tokens:
             self._ids.append(token.id)
-            self._meter.n_tokens += 1
-            self._meter.n_thinking += self._tools.splitter.channel is Channel.THINKING
+            self._n_thinking += self._tools.splitter.channel is Channel.THINKING
             shown += self._tools.splitter.push(token)
         self._show(self._tools.gate.push(shown))
 
@@ -255,12 +255,10 @@ class Turn:
     # policy
 
     def _report_round(self, report: RoundReport) -> None:
-        self._meter.count(report)
+        self._stats.note(report)
         turn_id = self._plan.turn_id
         if report.round == 0:
             self._emit(PlainStep(turn_id=turn_id, step_s=report.verify_s, reason=report.reason))
-            if report.reason.startswith(PARKED):
-                self._set_state(SpecState.PARKED, report.reason)
             return
         self._emit(
             RoundVerified(
@@ -275,25 +273,33 @@ class Turn:
                 decision=report.reason,
             )
         )
-        self._set_state(SpecState.ON, report.reason)
 
     def _state_of(self, spec: SpecOptions) -> SpecState:
         if not self._plan.block_size:
             return SpecState.UNAVAILABLE
         return SpecState.ON if spec.enabled else SpecState.OFF
 
-    def _set_state(self, state: SpecState, reason: str) -> None:
-        if state is self._state or self._state is SpecState.UNAVAILABLE:
+    def _tell_policy(self) -> None:
+        for event in self._session.drain_policy_events():
+            self._set_state(event.state, event.reason, again=True)
+
+    def _set_state(self, state: SpecState, reason: str, *, again: bool = False) -> None:
+        if self._state is SpecState.UNAVAILABLE or (state is self._state and not again):
             return
         self._state = state
         self._emit(PolicyChanged(turn_id=self._plan.turn_id, state=state, reason=reason))
 
     def _respec(self, spec: SpecOptions) -> None:
+        is_parked = self._state is SpecState.PARKED and spec == self._spec
         self._spec = spec
         self._session.set_spec(spec)
-        if self._state is SpecState.PARKED and spec.enabled:
-            return  # parked until the policy says otherwise
-        self._set_state(self._state_of(spec), "asked for")
+        if not spec.enabled:
+            self._session.drain_policy_events()
+            self._set_state(SpecState.OFF, "off: you switched it off")
+            return
+        self._tell_policy()
+        if not is_parked:
+            self._set_state(SpecState.ON, "on: you switched it on")
 
     def _lose_drafter(self, why: str) -> None:
         if self._state is SpecState.UNAVAILABLE:
@@ -313,31 +319,35 @@ class Turn:
     def _charge(self) -> None:
         spent_s = self._tools.clock() - self._advanced_s
         self.engine_s += spent_s
+        figures = self._figures
         if self._ids:
-            self._meter.decode_s += spent_s
+            self._figures = replace(figures, decode_s=figures.decode_s + spent_s)
         else:
-            self._meter.prefill_s += spent_s
+            self._figures = replace(figures, prefill_s=figures.prefill_s + spent_s)
 
     def _report_stats(self) -> None:
         now = self._tools.clock()
         if now - self._reported_s < MIN_REPORT_S:
             return
         self._reported_s = now
-        self._emit(
-            StatsSnapshot(
-                turn_id=self._plan.turn_id,
-                tps=self._meter.tps(),
-                usage=self._usage(),
-            )
-        )
+        usage = self._usage()
+        tps = usage.n_tokens / usage.decode_s if usage.decode_s > 0 else 0.0
+        self._emit(StatsSnapshot(turn_id=self._plan.turn_id, tps=tps, usage=usage))
 
     def _usage(self) -> Usage:
         kv_bytes, n_context = self._held
-        return self._meter.usage(kv_bytes=kv_bytes, n_context=n_context)
+        base = replace(
+            self._figures,
+            n_thinking=self._n_thinking,
+            kv_bytes=kv_bytes,
+            n_context=n_context,
+        )
+        usage = self._stats.usage(base, plain_step_s=self._tools.plain_step_s())
+        return replace(usage, n_tokens=len(self._ids))  # forced tokens too
 
     def _finish(self, end: _End) -> None:
         self._is_finished = True
-        self._start()
+        self._start(0)
         gate = self._tools.gate
         try:
             self._show(gate.push(self._tools.splitter.finish()) + gate.finish())

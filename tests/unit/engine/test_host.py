@@ -316,6 +316,11 @@ def test_a_bad_stop_text_is_refused(hosting: Hosting) -> None:
     assert "stop text" in hosting.refusal(1).message
 
 
+def test_going_on_after_the_end_is_refused(hosting: Hosting) -> None:
+    hosting.run(LOAD, submit(ignore_end=True))
+    assert "end token" in hosting.refusal(1).message
+
+
 def test_a_conversation_without_a_question_is_refused(hosting: Hosting) -> None:
     hosting.run(LOAD, Submit(request_id=1, turn_id=1, messages=()))
     hosting.refusal(1)

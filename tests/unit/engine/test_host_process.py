@@ -52,9 +52,8 @@ class Process:
         return event
 
     def end_of_input(self) -> int:
-        assert self.popen.stdin is not None
-        self.popen.stdin.close()
-        return self.popen.wait(PATIENCE_S)
+        self.popen.communicate(timeout=PATIENCE_S)
+        return self.popen.returncode
 
 
 @pytest.fixture

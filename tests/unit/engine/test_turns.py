@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from ds4chat.engine.policy_base import PolicyEvent
 from ds4chat.engine.turn_plan import TurnControls, TurnPlan, TurnTools
-from ds4chat.engine.turn_usage import PlainRate
 from ds4chat.engine.turns import Turn
 from ds4chat.errors import ContextFullError, EngineError, NonFiniteError
 from ds4chat.protocol.events import Event, StatsSnapshot, TokensCommitted
@@ -41,7 +41,6 @@ class Desk:
     engine: ScriptedEngine = field(default_factory=ScriptedEngine)
     events: list[Event] = field(default_factory=list)
     clock: Callable[[], float] = field(default_factory=ticking)
-    plain_rate: PlainRate = field(default_factory=PlainRate)
     session: ScriptedSession = field(init=False)
     controls: TurnControls = field(default_factory=TurnControls)
     turn_ids: Iterator[int] = field(default_factory=lambda: itertools.count(1))
@@ -81,7 +80,7 @@ class Desk:
             text_of=tokenizer.piece,
             emit=self.events.append,
             clock=self.clock,
-            plain_rate=self.plain_rate,
+            plain_step_s=lambda: 0.02,
         )
         return Turn(plan, self.session, self.controls, tools)
 
@@ -138,14 +137,6 @@ def test_usage_counts_what_happened() -> None:
     assert usage.decode_s > 0
     assert usage.prefill_s > 0
     assert usage.first_token_s > usage.prefill_s
-    assert usage.saved_s is None
-
-
-def test_saved_time_is_against_the_plain_steps_of_this_process() -> None:
-    desk = Desk()
-    plain = desk.run(spec=False)
-    assert plain.end.usage.plain_step_s == pytest.approx(0.02)
-    usage = desk.run("say it again").end.usage
     assert usage.saved_s == pytest.approx(0.02 * usage.n_tokens - usage.decode_s)
 
 
@@ -180,7 +171,7 @@ def test_an_end_that_just_fits_is_a_stop() -> None:
     assert desk.run("say hello").end.reason is FinishReason.STOP
 
 
-def test_ignoring_the_end_token_goes_on() -> None:
+def test_without_end_ids_the_end_token_is_like_any_other() -> None:
     desk = Desk()
     turn = desk.turn("say hi", ends=False, max_tokens=30)
     plan = desk.engine.plans[desk.ids("say hi")]
@@ -245,6 +236,22 @@ def test_cancel_between_prefill_chunks() -> None:
     assert log.end.reason is FinishReason.CANCELLED
     assert 0 < desk.session.n < log.started.n_prompt
     assert not log.tokens
+
+
+def test_cancel_after_the_last_chunk_leaves_a_usable_session() -> None:
+    desk = Desk()
+    n_todo = len(desk.ids("tell"))
+    calls = itertools.count()
+
+    def cancel_late(ids: object) -> None:
+        if desk.session.n + 8 >= n_todo:
+            desk.controls.cancel()
+        next(calls)
+
+    desk.engine.during_prefill = cancel_late  # type: ignore[method-assign]
+    log = desk.run()
+    assert log.end.reason is FinishReason.CANCELLED
+    assert desk.session.ids == desk.ids("tell")
 
 
 def test_reasoning_has_its_own_channel() -> None:
@@ -312,7 +319,7 @@ def test_without_a_drafter_every_step_is_plain_and_switching_says_nothing() -> N
     log = desk.finish(turn)
     assert not log.rounds
     assert not log.policy
-    assert log.end.usage.histogram == ()
+    assert log.end.usage.n_rounds == 0
     assert log.end.usage.accept_len is None
 
 
@@ -330,30 +337,36 @@ def test_a_failed_drafter_is_told_once() -> None:
     assert not again.policy
 
 
-def test_parking_is_told_with_its_reason() -> None:
+def test_what_the_policy_says_is_told_in_order() -> None:
     desk = Desk()
-    park = [False]
-    speculate = desk.session.speculate
-
-    def parking(first_token: int, max_tokens: int, **options: object) -> object:
-        if not park[0]:
-            return speculate(first_token, max_tokens)
-        token = desk.session.step(first_token)
-        report = desk.session.last_report
-        assert report is not None
-        object.__setattr__(report, "reason", "parked: 1.2 a round, break-even is 1.9")
-        return [token]
-
-    desk.session.speculate = parking  # type: ignore[method-assign, assignment]
     turn = desk.turn("endless", max_tokens=60)
-    for parked in (False, False, True, True, False):
-        park[0] = parked
+    stale = PolicyEvent(state=SpecState.ON, reason="of the last reply")
+    desk.session.policy_events.append(stale)
+    turn.advance()
+    turn.advance()
+    said = [
+        PolicyEvent(state=SpecState.PARKED, reason="parked: 1.2 a round, break-even is 1.9"),
+        PolicyEvent(state=SpecState.PARKED, reason="parked: 1.1 a round, break-even is 1.9"),
+        PolicyEvent(state=SpecState.ON, reason="on again"),
+    ]
+    for event in said:
+        desk.session.policy_events.append(event)
         turn.advance()
     log = desk.finish(turn)
-    assert [(e.state, e.reason) for e in log.policy] == [
-        (SpecState.PARKED, "parked: 1.2 a round, break-even is 1.9"),
-        (SpecState.ON, "on: scripted"),
-    ]
+    assert [(e.state, e.reason) for e in log.policy] == [(e.state, e.reason) for e in said]
+
+
+def test_the_same_options_again_do_not_unpark() -> None:
+    desk = Desk()
+    turn = desk.turn("endless", max_tokens=60)
+    turn.advance()
+    desk.session.policy_events.append(PolicyEvent(state=SpecState.PARKED, reason="parked"))
+    turn.advance()
+    desk.controls.set_spec(SpecOptions(enabled=True))
+    turn.advance()
+    desk.controls.set_spec(SpecOptions(enabled=True, draft_max=2))
+    log = desk.finish(turn)
+    assert [event.state for event in log.policy] == [SpecState.PARKED, SpecState.ON]
 
 
 @pytest.mark.parametrize(
