@@ -221,6 +221,9 @@ class Canvas:
         """
         if not text:
             return
+        if "\t" in text:
+            self._add_tabs(text, at, n, look)
+            return
         if not text.isascii():
             text = clean_joiners(text, self._parts[-1][-1] if self._parts else "")
         is_identity = len(text) == n and text == self.source[at : at + n]
@@ -242,6 +245,17 @@ class Canvas:
         """Add text that the program draws and that belongs to no token."""
         if text:
             self._push(text, Run(self.length, len(text), -1, False, Look.MARKER))
+
+    def _add_tabs(self, text: str, at: int, n: int, look: int) -> None:
+        """Add text in which every tab is drawn as a space."""
+        if len(text) != n:
+            self.add(text.replace("\t", " "), at, n, look)
+            return
+        for index, part in enumerate(text.split("\t")):
+            if index:
+                self.add(" ", at - 1, 1, look)
+            self.add(part, at, len(part), look)
+            at += len(part) + 1
 
     def add_tabbed(self, line: str, at: int, look: int = 0) -> None:
         """Add a line, with tabs widened to the next multiple of four columns."""

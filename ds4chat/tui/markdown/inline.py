@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_block import table
 from markdown_it.rules_inline.state_inline import StateInline
 from markdown_it.token import Token
 
@@ -69,7 +70,10 @@ def make_parser() -> MarkdownIt:
     definition would rewrite finished text), images (shown as a link with its mark).
     """
     md = MarkdownIt("commonmark", {"html": False, "maxNesting": 100})
-    md.enable(["table", "strikethrough"])
+    md.enable("strikethrough")
+    # Last: a line that starts a heading, list or fence does so at once, whatever the next
+    # line makes of it. (markdown-it asks for tables first.)
+    md.block.ruler.before("paragraph", "table_last", table, {"alt": ["paragraph", "reference"]})
     md.disable(["lheading", "reference", "html_block", "html_inline", "image"])
     md.inline.ruler2.disable("fragments_join")
     md.normalizeLinkText = _as_written  # type: ignore[assignment, method-assign]

@@ -116,8 +116,12 @@ class _Walk:
             self.end_line = (token.map or [0, 0])[1]
         elif token.level == 1 and self.top in _PARENTS and line > self.top_line:
             is_item = token.type == "list_item_open"
-            if is_item or self.containers.has_blocks:
+            if is_item or self._is_quote_child(line):
                 self._set_boundary(token, line, self.top, is_inside=not is_item)
+
+    def _is_quote_child(self, line: int) -> bool:
+        """Whether a line starts a later block of a quote, and would open a quote by itself."""
+        return self.containers.has_blocks and self.lines.lines[line][:4].lstrip(" ")[:1] == ">"
 
     def _set_boundary(
         self, token: Token, line: int, previous: str, *, is_inside: bool = False
