@@ -106,19 +106,19 @@ class ScriptedEngine:
 
     def _begin(self, emit: Emit) -> None:
         self._n_lives += 1
-        self._life = _Life(self._script, self._pace, emit, may_crash=self._n_lives == 1)
+        self._life = _Life(self._script, self._pace, emit, is_first=self._n_lives == 1)
         self._life.start()
 
 
 class _Life:
     """One life of the engine: a thread, its queue of commands and what it holds."""
 
-    def __init__(self, script: Script, pace: float, emit: Emit, *, may_crash: bool) -> None:
+    def __init__(self, script: Script, pace: float, emit: Emit, *, is_first: bool) -> None:
         self.inbox: queue.Queue[Command | None] = queue.Queue()
         self._script = script
         self._pace = pace
         self._emit = emit
-        self._may_crash = may_crash
+        self._is_first = is_first
         self._thread = threading.Thread(target=self._run, name="scripted-engine", daemon=True)
         self._is_over = threading.Event()
         self._is_loaded = False
@@ -216,6 +216,8 @@ class _Life:
                     )
                 )
                 self._pause(0.05)
+        if self._script.is_load_held and self._is_first:
+            self._obey(self._next(None))
         failure = self._script.load_failure
         if failure is not None:
             self._refuse(command, failure.message, failure.hint)
@@ -288,6 +290,8 @@ class _Life:
             )
         )
         self._prefill(command.turn_id, self._turn)
+        if 0 in reply.holds:
+            self._obey(self._next(None))
         for events in self._turn.steps():
             self._report(events)
             if not isinstance(events[-1], TurnFinished):
@@ -317,7 +321,7 @@ class _Life:
             self._emit(event)
 
     def _after_step(self, turn: Turn, reply: Reply, events: list[Event]) -> None:
-        if self._may_crash and turn.n_steps == reply.crash_after:
+        if self._is_first and turn.n_steps == reply.crash_after:
             turn.fail("the engine stopped during this reply", "what it wrote is kept")
             self._report([event for events in turn.steps() for event in events])
             raise _Crash

@@ -33,7 +33,8 @@ class Reply:
         thinking: reasoning, produced only when the turn asks for it.
         triggers: words that pick this reply when the user's message contains one.
         accepts: accepted drafts of each round, repeated from the start when used up.
-        holds: after these steps the engine waits until any command arrives.
+        holds: after these steps the engine waits until any command arrives; 0 is before the
+            first step, with the prompt read.
         crash_after: the engine dies after this step, in its first life only.
         nonfinite_after: the turn ends after this step as if the model had computed NaN.
         refusal: the turn is refused with these words.
@@ -79,13 +80,15 @@ class Script:
 
     A reply is chosen by the last user message: the first reply with a matching trigger, else
     the replies in turn. The choice depends on the conversation only, so that a restarted engine
-    goes on as the first would have.
+    goes on as the first would have. With `is_load_held` the first load waits, before it ends,
+    until any command arrives.
     """
 
     replies: tuple[Reply, ...]
     info: ModelInfo = field(default_factory=default_info)
     load_stages: tuple[tuple[str, int], ...] = (("reading the script", 4_096),)
     load_failure: Failure | None = None
+    is_load_held: bool = False
     draft_s: float = 0.0042
     verify_s: float = 0.0300
     plain_step_s: float = 0.0180

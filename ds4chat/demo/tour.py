@@ -45,17 +45,18 @@ print(quicksort([3, 1, 4, 1, 5, 9, 2, 6]))
 Code repeats itself, so the drafter is right most of the time. 🚀
 '''
 
-_POEM = """\
-The harbour keeps a slower clock than ours:
-its hands are gulls, its numerals are tides.
-A rope remembers every knot it wore,
-a hull forgets the water where it rides.
-
-We came for nothing that the maps could name,
-and left with salt in pockets, shoes and hair;
-the lamp still turns for ships that never came
-and writes its one white sentence on the air.
-"""
+_POEM = "  \n".join(
+    (
+        "The harbour keeps a slower clock than ours:",
+        "its hands are gulls, its numerals are tides.",
+        "A rope remembers every knot it wore,",
+        "a hull forgets the water where it rides.\n",
+        "We came for nothing that the maps could name,",
+        "and left with salt in pockets, shoes and hair;",
+        "the lamp still turns for ships that never came",
+        "and writes its one white sentence on the air.",
+    )
+)
 
 _REASONING = """\
 The user wants to know why verifying several tokens costs about as much as making one. \

@@ -51,6 +51,9 @@ class CommandHost(Protocol):
     def action_help(self) -> None:
         """Show the help screen."""
 
+    def action_keys(self) -> None:
+        """Show the key list."""
+
     def action_quit(self) -> None:
         """Leave."""
 
@@ -211,19 +214,17 @@ def _why(host: CommandHost) -> None:
 
 
 def _copy(host: CommandHost, args: str) -> None:
+    if args.lower() not in ("", "code"):
+        raise SettingsError(f"/copy: {args!r:.60} is not 'code'", "/copy copies the answer.")
     turn = host.chat.conversation.last_answered
     if turn is None:
         host.chat.say("There is no answer to copy yet.")
-    elif args.lower() == "code":
-        code = last_code_block(turn.answer_text)
-        if code is None:
-            host.chat.say("The last answer has no code block.")
-        else:
-            host.copy(code, "The last code block")
-    elif args:
-        raise SettingsError(f"/copy: {args!r:.60} is not 'code'", "/copy copies the answer.")
-    else:
+    elif not args:
         host.copy(turn.answer_text, "The last answer")
+    elif (code := last_code_block(turn.answer_text)) is None:
+        host.chat.say("The last answer has no code block.")
+    else:
+        host.copy(code, "The last code block")
 
 
 def _colours(host: CommandHost, args: str) -> None:
@@ -268,7 +269,7 @@ def _table() -> dict[str, SlashCommand]:
 
     rows = (
         row("help", "words, keys and commands", lambda host, _: host.action_help()),
-        row("keys", "the key list", lambda host, _: host.action_help()),
+        row("keys", "the key list", lambda host, _: host.action_keys()),
         row("quit", "leave", lambda host, _: host.action_quit()),
         row("new", "a new, empty conversation", lambda host, _: host.chat.new_chat()),
         row("clear", "the same as /new", lambda host, _: host.chat.new_chat()),

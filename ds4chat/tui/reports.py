@@ -216,6 +216,10 @@ class EngineReports:
 
 
 def _sentence(message: str, hint: str) -> str:
-    """Message and hint as one line of prose."""
-    text = message if message.endswith((".", "!", "?")) else message + "."
-    return f"{text} {hint}" if hint else text
+    """Message and hint as prose: capital first, full stop last."""
+    return " ".join(_stopped(part) for part in (message, hint) if part)
+
+
+def _stopped(text: str) -> str:
+    capital = text[:1].upper() + text[1:]
+    return capital if capital.endswith((".", "!", "?", "…")) else capital + "."

@@ -205,6 +205,10 @@ class ChatScreen(Screen[None]):
         """Show words, keys and commands."""
         self.app.push_screen(HelpScreen())
 
+    def action_keys(self) -> None:
+        """Show the key list."""
+        self.app.push_screen(HelpScreen(at_keys=True))
+
     def action_toggle_spec(self) -> None:
         """Speculation on or off."""
         self.chat.toggle_spec()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
+from rich.table import Table
+from rich.text import Text
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.content import Content
 from textual.screen import ModalScreen
 from textual.widgets import Static
 
@@ -67,32 +69,42 @@ class HelpScreen(ModalScreen[None]):
         Binding("escape,f1,alt+1,q", "dismiss", "Close", show=False),
     ]
 
+    def __init__(self, *, at_keys: bool = False) -> None:
+        super().__init__()
+        self._at_keys = at_keys
+
     def compose(self) -> ComposeResult:
-        """One scrolling text."""
+        """One scrolling column."""
         with VerticalScroll(id="help-box"):
-            yield Static(help_text(), id="help-text", markup=False)
+            yield _heading("Help (Esc closes, PageDown scrolls)")
+            yield _heading("Words")
+            yield Static(table(WORDS), id="help-words")
+            yield Static(MARKS, markup=False)
+            yield _heading("Keys")
+            rows = [(row.shown, row.summary) for row in SCREEN_KEYS]
+            yield Static(table([*rows, *PROMPT_KEYS]), id="help-keys")
+            yield Static(NOTES, markup=False)
+            yield _heading("Commands")
+            commands = [(command.usage, command.summary) for command in COMMANDS.values()]
+            yield Static(table(commands), id="help-commands")
 
     def on_mount(self) -> None:
         """Let the keys scroll it."""
         self.query_one("#help-box").focus()
+        if self._at_keys:
+            keys = self.query_one("#help-keys")
+            self.call_after_refresh(keys.scroll_visible, animate=False, top=True)
 
 
-def help_text() -> Content:
-    """The whole help."""
-    parts: list[Content] = [_heading("Help (Esc closes, PageDown scrolls)"), Content("")]
-    parts += [_heading("Words")]
-    parts += [_entry(word, meaning, 18) for word, meaning in WORDS]
-    parts += [Content(""), Content(MARKS), Content(""), _heading("Keys")]
-    parts += [_entry(row.shown, row.summary, 18) for row in SCREEN_KEYS]
-    parts += [_entry(keys, meaning, 18) for keys, meaning in PROMPT_KEYS]
-    parts += [Content(""), Content(NOTES), Content(""), _heading("Commands")]
-    parts += [_entry(command.usage, command.summary, 24) for command in COMMANDS.values()]
-    return Content("\n").join(parts)
+def table(rows: Sequence[tuple[str, str]]) -> Table:
+    """Names in one column, meanings wrapped in the other."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(min_width=20, no_wrap=True, style="bold")
+    grid.add_column(ratio=1)
+    for name, meaning in rows:
+        grid.add_row(Text(name), Text(meaning))
+    return grid
 
 
-def _heading(text: str) -> Content:
-    return Content.styled(text, "bold $primary")
-
-
-def _entry(name: str, meaning: str, width: int) -> Content:
-    return Content.assemble((f"{name:<{width}}", "bold"), " ", meaning)
+def _heading(text: str) -> Static:
+    return Static(text, classes="help-heading", markup=False)

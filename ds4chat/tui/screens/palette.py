@@ -7,6 +7,7 @@ from typing import cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
+from textual.markup import escape
 
 from ds4chat.tui.commands import COMMANDS, CommandHost, SlashCommand, execute
 
@@ -31,7 +32,9 @@ class CommandProvider(Provider):
             text = f"{command.usage}  {command.summary}"
             score = matcher.match(text)
             if score > 0:
-                yield Hit(score, matcher.highlight(text), partial(self._choose, command))
+                yield Hit(
+                    score, matcher.highlight(escape(text)), partial(self._choose, command)
+                )
 
     def _choose(self, command: SlashCommand) -> None:
         """Run it, or put it into the prompt when it wants an argument."""

@@ -24,14 +24,20 @@ def labels(chat: ChatController) -> list[tuple[str, str]]:
 
 
 def fit(found: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
-    """As many as the width holds."""
-    used, kept = 1, []
-    for key, label in found:
-        used += len(key) + len(label) + 3
-        if used > width:
+    """As many as the width holds; the last one, quit, always."""
+    *others, last = found
+    room = width - 1 - _columns(last)
+    kept: list[tuple[str, str]] = []
+    for pair in others:
+        room -= _columns(pair)
+        if room < 0:
             break
-        kept.append((key, label))
-    return kept
+        kept.append(pair)
+    return [*kept, last]
+
+
+def _columns(pair: tuple[str, str]) -> int:
+    return len(pair[0]) + len(pair[1]) + 3
 
 
 class KeyBar(Widget):
@@ -50,4 +56,4 @@ class KeyBar(Widget):
         shown: list[str | tuple[str, str]] = [" "]
         for key, label in fit(labels(self._chat), self.size.width):
             shown += [(key, "bold $primary"), f" {label}  "]
-        return Content.assemble(*shown) if shown else Content("")
+        return Content.assemble(*shown)

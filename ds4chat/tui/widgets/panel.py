@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection
 
 from textual.content import Content
 from textual.widgets import Static
@@ -10,11 +10,11 @@ from textual.widgets import Static
 from ds4chat.protocol.events import RoundVerified
 from ds4chat.protocol.types import Source, SpecState
 from ds4chat.tui import units
-from ds4chat.tui.figures import Figures
+from ds4chat.tui.figures import N_RECENT, Figures
 from ds4chat.tui.markdown.clean import clean_line
 from ds4chat.tui.palette import ATTRIBUTES, Attribute, ColourMode
 
-WIDTH = 34  # columns, border and padding included
+WIDTH = 36  # columns, border and padding included
 TEXT_WIDTH = WIDTH - 3
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -34,7 +34,7 @@ _STATE_STYLES = {
 }
 
 
-def bars(values: Sequence[float], top: float) -> str:
+def bars(values: Collection[float], top: float) -> str:
     """Values from 0 to `top` as one bar character each."""
     if top <= 0:
         return _BARS[0] * len(values)
@@ -79,9 +79,8 @@ def lines(figures: Figures) -> list[Content]:
         state,
         *_reason(figures),
         Content(""),
-        block(figures.last, top),
-        _label("last 40 blocks"),
-        Content(bars(list(figures.recent)[-TEXT_WIDTH:], top)),
+        Content.assemble(("block   ", _LABEL), block(figures.last, top)),
+        *_recent(figures),
         Content(""),
         _pair("accept length", accept_len),
         _label("accepted by position"),
@@ -116,6 +115,17 @@ def _label(text: str) -> Content:
 def _pair(label: str, value: str) -> Content:
     gap = " " * max(1, TEXT_WIDTH - len(label) - len(value))
     return Content.assemble((label, _LABEL), gap, value)
+
+
+def _recent(figures: Figures) -> list[Content]:
+    """The last blocks in two rows, oldest first."""
+    marks = bars(figures.recent, figures.block_size)
+    half = N_RECENT // 2
+    gap = " " * (TEXT_WIDTH - half - len("last 40"))
+    return [
+        Content.assemble(("last 40", _LABEL), gap, marks[:half]),
+        Content.assemble(("blocks ", _LABEL), gap, marks[half:]),
+    ]
 
 
 def _reason(figures: Figures) -> list[Content]:

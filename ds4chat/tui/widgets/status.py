@@ -11,7 +11,7 @@ from ds4chat.tui.controller import ChatController, Phase
 from ds4chat.tui.markdown.clean import clean_line
 
 MAX_WAITING = 3  # messages shown; more are counted
-_BAR = 24
+_BAR = 16
 
 
 def bar(done: int, total: int) -> str:

@@ -1,0 +1,125 @@
+"""Drives a chat as a person would, and waits for what the engine's thread does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from textual import events
+from textual.pilot import Pilot
+
+from ds4chat.demo import Reply, Script, ScriptedEngine
+from ds4chat.protocol.commands import Command, Load
+from ds4chat.tui.app import Ds4ChatApp
+from ds4chat.tui.controller import ChatController, Phase
+from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.screens.chat import ChatScreen
+from ds4chat.tui.widgets.prompt import PromptArea
+
+PATIENCE_S = 30.0  # only a hanging test ever waits so long
+
+C = TypeVar("C", bound=Command)
+
+
+class RecordingEngine(ScriptedEngine):
+    """Remembers the commands that it was sent."""
+
+    def __init__(self, script: Script) -> None:
+        super().__init__(script, pace=0)
+        self.commands: list[Command] = []
+
+    def send(self, command: Command) -> None:
+        self.commands.append(command)
+        super().send(command)
+
+    def sent(self, kind: type[C]) -> list[C]:
+        return [command for command in self.commands if isinstance(command, kind)]
+
+
+class Chat:
+    """A running chat."""
+
+    def __init__(self, app: Ds4ChatApp, pilot: Pilot[None], engine: RecordingEngine) -> None:
+        self.app = app
+        self.pilot = pilot
+        self.engine = engine
+
+    @property
+    def screen(self) -> ChatScreen:
+        return self.app.chat_screen
+
+    @property
+    def chat(self) -> ChatController:
+        return self.screen.chat
+
+    @property
+    def prompt(self) -> PromptArea:
+        return self.screen.query_one(PromptArea)
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Let the screen work until the condition holds."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not condition():
+                await self.pilot.pause(0.002)
+        await self.pilot.pause()
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+        await self.pilot.pause()
+
+    async def paste(self, text: str) -> None:
+        self.app.post_message(events.Paste(text))
+        await self.pilot.pause()
+
+    async def send(self, text: str) -> None:
+        """Type a message and press Enter."""
+        await self.paste(text)
+        await self.press("enter")
+
+    async def ask(self, text: str) -> None:
+        """Send a message and wait for the end of its reply."""
+        n_before = len(self.chat.conversation.turns)
+        await self.send(text)
+        await self.until(lambda: len(self.chat.conversation.turns) > n_before)
+        await self.until(lambda: not self.chat.is_busy)
+
+    async def phase(self, phase: Phase) -> None:
+        await self.until(lambda: self.chat.phase is phase)
+
+    async def steps(self, n: int) -> None:
+        """Wait until the engine has made n rounds of this chat."""
+        await self.until(lambda: self.chat.figures.counts.n_rounds >= n)
+
+    def transcript(self) -> str:
+        return self.screen.transcript.plain_text()
+
+    def hints(self) -> list[str]:
+        return [note.message for note in self.app._notifications]
+
+    def picture(self) -> str:
+        """What the terminal shows, as text."""
+        strips = self.app.screen._compositor.render_strips(self.app.size)
+        return "\n".join(strip.text.rstrip() for strip in strips)
+
+
+@asynccontextmanager
+async def run_chat(
+    *replies: Reply,
+    script: Script | None = None,
+    size: tuple[int, int] = (80, 24),
+    options: ChatOptions | None = None,
+    is_ready: bool = True,
+) -> AsyncIterator[Chat]:
+    engine = RecordingEngine(script or Script(replies=replies or (Reply(answer="Yes."),)))
+    load = Load(request_id=0, model_path="model.gguf")
+    app = Ds4ChatApp(engine, load, options or ChatOptions(is_animated=False))
+    try:
+        async with app.run_test(size=size) as pilot:
+            chat = Chat(app, pilot, engine)
+            if is_ready:
+                await chat.phase(Phase.READY)
+            yield chat
+    finally:
+        engine.close()
