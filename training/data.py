@@ -178,6 +178,19 @@ class Mix:
     train: dict[str, Tokens]
     validation: Tokens
 
+    def save(self, path: Path) -> None:
+        """Write as npz, so that the draft's trainer need not encode again."""
+        sets = {**self.train, "validation": self.validation}
+        np.savez(path, **{f"{k}.{part}": getattr(t, part) for k, t in sets.items() for part in ("flat", "starts")})
+
+    @staticmethod
+    def load(path: Path) -> Mix:
+        """Read what `save` wrote."""
+        with np.load(path) as z:
+            names = sorted({k.split(".")[0] for k in z.files})
+            sets = {k: Tokens(z[f"{k}.flat"], z[f"{k}.starts"]) for k in names}
+        return Mix({k: t for k, t in sets.items() if k != "validation"}, sets["validation"])
+
 
 _ENCODER: Encoder | None = None
 

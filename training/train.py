@@ -233,6 +233,7 @@ def main() -> None:
     vocab = tokenizer.Vocabulary.load(a.prepared / "vocab.json")
     words = json.loads((a.prepared / "words.json").read_text())
     mix = data.build(a.corpus, vocab, words, a.seed, a.workers)
+    mix.save(a.out / "mix.npz")
     sizes = {k: [len(t.lengths), len(t.flat)] for k, t in mix.train.items()}
     log(event="data", seed=a.seed, conversations_and_tokens=sizes, torch=torch.__version__)
     model = build_model(NANO, mix.train, device, a.seed)
