@@ -289,7 +289,8 @@ def flash_vocab() -> tuple[list[str], list[str]]:
     known = set(made)
     merges: list[str] = []
     while len(merges) < N_MERGES:
-        left, right = rng.choice(made), rng.choice(made[: 256 + len(merges) // 8])
+        left = made[int(rng.random() * len(made))]
+        right = made[int(rng.random() * (256 + len(merges) // 8))]
         if len(left) + len(right) <= 12 and left + right not in known:
             known.add(left + right)
             made.append(left + right)

@@ -71,7 +71,11 @@ _STAGE_COUNT_KEYS = (
     "dspark.n_layers",
     "dflash.block_count",
 )
-_MARKOV_NAMES = {Spelling.LATE: "dspark.markov_w1.weight", Spelling.LLAMA: "markov_w1.weight"}
+_MARKOV_NAMES = {
+    Spelling.DS4: ".markov_head.markov_w1.weight",
+    Spelling.LATE: "dspark.markov_w1.weight",
+    Spelling.LLAMA: "markov_w1.weight",
+}
 _ONE_TOKEN = re.compile(r"mtp\.0\.(e_proj|h_proj)\.|.*nextn")
 
 
@@ -191,22 +195,21 @@ def read_numbers(
         layers = tuple(layer - 1 for layer in layers)
     return {
         "block_size": keys.integer(name_of("block_size"), most=MAX_BLOCK),
-        "markov_rank": keys.integer(
-            name_of("markov_rank"), default=_rank_of_matrix(gguf, spelling), most=1 << 16
-        ),
+        "markov_rank": _read_rank(gguf, spelling, keys, name_of("markov_rank")),
         "noise_id": keys.integer(name_of("noise_token_id"), least=0, most=n_vocab - 1),
         "target_layers": layers,
     }
 
 
-def _rank_of_matrix(gguf: GgufFile, spelling: Spelling) -> int | None:
-    """Columns of the Markov embedding [vocabulary, rank]: exact where the key is absent."""
-    name = _MARKOV_NAMES.get(spelling)
-    for entry in gguf.tensors.values():
-        is_it = entry.name == name if name else entry.name.endswith(".markov_w1.weight")
-        if is_it and len(entry.shape) == 2:
-            return entry.shape[1]
-    return None
+def _read_rank(gguf: GgufFile, spelling: Spelling, keys: KeyReader, key: str) -> int | None:
+    """The key, or else the columns of the Markov embedding [vocabulary, rank]."""
+    suffix = _MARKOV_NAMES[spelling]
+    matrices = [entry for entry in gguf.tensors.values() if entry.name.endswith(suffix)]
+    if key not in gguf.metadata and (not matrices or len(matrices[0].shape) != 2):
+        keys.problems.append(f"no {key} and no matrix {suffix} that would tell it")
+        return None
+    default = matrices[0].shape[-1] if matrices else None
+    return keys.integer(key, default=default, most=1 << 16)
 
 
 def _read_block(
@@ -259,7 +262,7 @@ def _check_provenance(gguf: GgufFile, base: GgufFile, problems: list[str]) -> No
 
 
 def _differ(key: str, values: list[str]) -> str:
-    base, support = (repr(printable(value)) if value else "none" for value in values)
+    base, support = (f"'{printable(value)}'" if value else "none" for value in values)
     return f"made from another checkpoint: {key} is {support}, the model has {base}"
 
 

@@ -219,10 +219,11 @@ def _check_architecture(gguf: GgufFile, keys: KeyReader) -> None:
     found = keys.text("general.architecture")
     if found == ARCHITECTURE:
         return
+    shown = f"'{printable(found)}'" if found else "not given"
     what, hint = _OTHER_ARCHITECTURES.get(
         found,
         (
-            f"the architecture is {printable(found) or 'not given'!r}; {ARCHITECTURE!r} wanted",
+            f"the architecture is {shown}; '{ARCHITECTURE}' wanted",
             "ds4chat runs DeepSeek-V4-Flash only.",
         ),
     )
