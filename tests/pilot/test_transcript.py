@@ -224,7 +224,7 @@ async def test_another_colour_mode_changes_no_character() -> None:
 
 
 HOSTILE = [
-    "[/]", "[/red]", "[bold", "[0]", "[1, 2]", "[red]x[/red]", "[link=http://e.com]x[/link]",
+    "[/]", "[/red]", "[bold", "[0]", "[1, 2]", "[red]x[/red]", "[link=http://e]x[/link]",
     "[@click=app.quit]x[/]", "\x1b[31mred", "\x1b]8;;http://e.example\x1b\\x", "\x9b2J", "a\x00b",
     "\u202eabc", "\x7f", "\ud800", "<b>x</b>", "\r", "{x}", "$primary", ":smile:",
 ]  # fmt: skip

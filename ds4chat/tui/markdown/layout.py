@@ -104,7 +104,7 @@ def _wrap_graphemes(text: str, shift: int, width: int, room: int) -> list[tuple[
             if after_space or cells == 2 or was_wide:
                 following, used_at_break = begin, used
                 stop = start + len(text[start:begin].rstrip(" "))
-        if used + cells > room and not is_space and begin > start:
+        while used + cells > room and not is_space and begin > start:
             if following <= start or stop <= start:
                 stop = following = begin
                 used_at_break = used

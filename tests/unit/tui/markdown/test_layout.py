@@ -60,3 +60,8 @@ def test_table_columns_share_the_width() -> None:
         "one two three four",
         "five six seven",
     ]
+
+
+def test_a_long_word_behind_a_longer_first_line() -> None:
+    text = "• é234567890123456789"
+    assert lines(text, 18, 20) == ["•", "é23456789012345678", "9"]
