@@ -158,7 +158,7 @@ class Settings:
         "auto", "Where MLX runs.", choices=("auto", "metal", "cuda", "cpu"),
         flags="--backend", shortcuts={"--metal": "metal", "--cuda": "cuda", "--cpu": "cpu"})
     ctx: int | None = _setting(
-        None, "Context in tokens; auto: what the file and the memory allow.",
+        None, "Context in tokens; auto: the model's own, at most 32,768.",
         bounds=(16, math.inf), flags="-c --ctx", metavar="N")
     kv_fp8: bool = _setting(
         True, "FP8 KV and FP4 indexer round trips, which the model was trained with.",

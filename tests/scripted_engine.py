@@ -147,8 +147,8 @@ class ScriptedSession:
         events, self.policy_events = self.policy_events, []
         return events
 
-    def set_commit_filter(self, accept: Callable[[Sequence[int]], int]) -> None:
-        self._filter = accept
+    def set_commit_filter(self, accept: Callable[[Sequence[int]], int] | None) -> None:
+        self._filter = accept or len
 
     def step(self, token: int) -> Token:
         made = Token(
@@ -265,7 +265,15 @@ class ScriptedEngine:
         if tuple(ids) in self.hanging:
             threading.Event().wait()
 
-    def session(self, **sampling: float) -> ScriptedSession:
+    def session(
+        self,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+        min_p: float = 0.0,
+        seed: int = 0,
+    ) -> ScriptedSession:
         return ScriptedSession(self)
 
     def stats(self) -> dict[str, Any]:
@@ -304,8 +312,9 @@ def _raise(error: Exception) -> Callable[[], None]:
 
 def open_scripted(load: Load, progress: LoadProgress) -> ScriptedEngine:
     """Open it; a path that holds `broken` is refused."""
-    if "broken" in load.model_path:
-        raise ModelFileError(f"{load.model_path}: not a GGUF file", "Download it again.")
+    for path in (load.model_path, load.support_path):
+        if "broken" in path:
+            raise ModelFileError(f"{path}: not a GGUF file", "Download it again.")
     for done in range(3):
         progress("reading weights", done << 19, 1 << 20)
     return ScriptedEngine(

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -21,10 +22,10 @@ from typing import NoReturn
 from ds4chat import __version__
 from ds4chat.engine import host_guard, host_pipe
 from ds4chat.engine.host_inbox import Accepted, Inbox
-from ds4chat.engine.host_open import HostedEngine, OpenEngine, open_engine
+from ds4chat.engine.host_open import HostedEngine, LoadProgress, OpenEngine, open_engine
 from ds4chat.engine.turn_plan import PolicySession, TurnControls, TurnPlan, TurnTools
 from ds4chat.engine.turns import Turn
-from ds4chat.errors import Ds4Error, EngineError
+from ds4chat.errors import Ds4Error, EngineError, ModelFileError
 from ds4chat.protocol.commands import CloseSession, Command, Load, Shutdown, Submit, Tokenize
 from ds4chat.protocol.engine import Emit
 from ds4chat.protocol.events import (
@@ -34,6 +35,7 @@ from ds4chat.protocol.events import (
     Hello,
     ModelLoading,
     ModelReady,
+    Notice,
     Refused,
     Tokenized,
     TurnFinished,
@@ -144,8 +146,26 @@ class Host:
                 )
             )
 
-        self._engine = self._opener(command, progress)
+        self._engine = self._open(command, progress)
         self._emit(ModelReady(info=self._engine.info))
+
+    def _open(self, command: Load, progress: LoadProgress) -> HostedEngine:
+        """Open the pair; a support file that cannot be used costs speculation, not the chat."""
+        try:
+            return self._opener(command, progress)
+        except ModelFileError as error:
+            if not command.support_path:
+                raise
+            engine = self._opener(replace(command, support_path=""), progress)
+            self._emit(
+                Notice(
+                    turn_id=None,
+                    level="warning",
+                    message=f"no speculation: {error.message}",
+                    hint=error.hint,
+                )
+            )
+            return engine
 
     def _loaded(self) -> HostedEngine:
         if self._engine is None:

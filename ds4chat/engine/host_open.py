@@ -55,5 +55,5 @@ def open_engine(load: Load, progress: LoadProgress) -> HostedEngine:
         draft_max=load.spec.draft_max,
         kv_fp8=load.kv_fp8,
         knobs=WindowKnobs.from_mapping(settings.dspark_knobs()),
-        on_loading=progress,
+        progress=progress,
     )

@@ -31,6 +31,7 @@ from ds4chat.protocol.events import (
     Event,
     ModelLoading,
     ModelReady,
+    Notice,
     Refused,
     Tokenized,
     TokensCommitted,
@@ -146,6 +147,14 @@ def test_a_bad_model_is_refused_and_not_fatal(hosting: Hosting) -> None:
     (failed,) = [event for event in hosting.events if isinstance(event, EngineFailed)]
     assert not failed.fatal
     assert read_turns(hosting.events)[1].answer == TALE
+
+
+def test_a_bad_support_file_costs_speculation_only(hosting: Hosting) -> None:
+    load = Load(request_id=100, model_path="scripted.gguf", support_path="broken.gguf")
+    log = read_turns(hosting.run(load, submit()))[1]
+    (notice,) = [event for event in hosting.events if isinstance(event, Notice)]
+    assert notice.message == "no speculation: broken.gguf: not a GGUF file"
+    assert log.answer == TALE
 
 
 def test_without_a_model_work_is_refused(hosting: Hosting) -> None:

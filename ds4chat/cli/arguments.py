@@ -1,0 +1,141 @@
+"""The command line, built from the table of settings."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ds4chat import __version__, settings
+
+USAGE = """\
+ds4chat [MODEL] [options]
+       ds4chat inspect FILE [--pair OTHER] [--json] [--tensors] [--sha256]
+       ds4chat bench WHAT [options]"""
+DESCRIPTION = """\
+Chat with DeepSeek-V4-Flash in the terminal, with exact DSpark speculative decoding.
+With -p, -f or text on standard input: answer once on standard output."""
+EPILOG = """\
+Every setting is also a line of the settings file (name = value) and a variable
+DS4CHAT_<NAME>; the command line wins over the variable, the variable over the file.
+A file called like a subcommand: ./inspect
+
+exit status: 0 ok, 1 model or engine refused or failed, 2 usage or unreadable path,
+3 internal error, 130 interrupted, 143 terminated"""
+
+GREEDY_NOTICE = "--greedy: temperature 0 and no speculation (--temp 0 --no-spec)"
+EXACT_NOTICE = "--mtp-exact-sampling: sampling is always exact here"
+DRAFT_NOTICE = (
+    "--mtp-draft is ignored: the support file says how far to draft (see --draft-max)"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """What was typed. `given` holds the settings, unchecked."""
+
+    given: dict[str, object]
+    prompt: str | None = None
+    prompt_file: str | None = None
+    json: bool = False
+    verbose: bool = False
+    inspect: bool = False
+    notices: tuple[str, ...] = field(default=())
+
+    @property
+    def is_one_shot(self) -> bool:
+        """Whether a prompt was given on the command line."""
+        return self.prompt is not None or self.prompt_file is not None
+
+
+class _Formatter(argparse.RawDescriptionHelpFormatter):
+    """Keeps the line breaks of the texts above and leaves room for the flags."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=30, width=96)
+
+
+def parse(argv: Sequence[str]) -> Arguments:
+    """Read the command line; exits with status 2 on a flag that does not exist."""
+    found = vars(_parser().parse_args(argv))
+    own = {name: found.pop(name) for name in _OWN}
+    notices = []
+    if own["greedy"]:
+        found = {"temp": 0.0, "spec": False} | found
+        notices.append(GREEDY_NOTICE)
+    if own["mtp_exact_sampling"]:
+        notices.append(EXACT_NOTICE)
+    if own["mtp_draft"] is not None:
+        notices.append(DRAFT_NOTICE)
+    positional = own["positional"]
+    if positional is not None:
+        if found.get("model", positional) != positional:
+            _parser().error(f"two models: {positional} and {found['model']}")
+        found["model"] = positional
+    if own["prompt"] is not None and own["prompt_file"] is not None:
+        _parser().error("give the prompt with -p or with -f, not both")
+    return Arguments(
+        given=found,
+        prompt=own["prompt"],
+        prompt_file=own["prompt_file"],
+        json=own["json"],
+        verbose=own["verbose"],
+        inspect=own["inspect"],
+        notices=tuple(notices),
+    )
+
+
+_OWN = (
+    "positional", "prompt", "prompt_file", "json", "verbose", "inspect",
+    "greedy", "mtp_exact_sampling", "mtp_draft",
+)  # fmt: skip
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ds4chat", usage=USAGE, description=DESCRIPTION, epilog=EPILOG,
+        formatter_class=_Formatter, allow_abbrev=False,
+    )  # fmt: skip
+    parser.add_argument("positional", nargs="?", metavar="MODEL", help="main GGUF file")
+    _add_own(parser)
+    group = parser.add_argument_group("settings")
+    for row in settings.rows():
+        _add_setting(group, row)
+    return parser
+
+
+def _add_own(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("-p", "--prompt", metavar="TEXT", help="answer this and leave")
+    add("-f", "--prompt-file", metavar="FILE", help="the prompt from a file; -: standard input")
+    add("--json", action="store_true", help="one shot: JSON Lines, tokens with provenance")
+    add("-v", "--verbose", action="store_true", help="one shot: statistics on standard error")
+    add("--inspect", action="store_true", help="show what the model file holds and leave")
+    add("--greedy", action="store_true", help="--temp 0 --no-spec")
+    add("--mtp-exact-sampling", action="store_true", help="ds4's: sampling is always exact")
+    add("--mtp-draft", metavar="N", help="ds4's: ignored")
+    add("--version", action="version", version=f"ds4chat {__version__}")
+
+
+def _add_setting(group: Any, row: settings.Row) -> None:
+    if row.flags:
+        group.add_argument(
+            *row.flags, dest=row.name, default=argparse.SUPPRESS,
+            metavar=row.metavar or "|".join(row.choices), help=_help(row),
+        )  # fmt: skip
+    for place, (flag, value) in enumerate(row.shortcuts):
+        is_first = place == 0 and not row.flags
+        group.add_argument(
+            flag, dest=row.name, default=argparse.SUPPRESS, action="store_const", const=value,
+            help=_help(row) if is_first else f"{row.name} = {_word(value)}",
+        )  # fmt: skip
+
+
+def _help(row: settings.Row) -> str:
+    default = "" if row.default in ("", None, False, True) else f" (default {row.default})"
+    return (row.doc + default).replace("%", "%%")
+
+
+def _word(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,64 @@
+"""Opens the full screen, and leaves the terminal as it was."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ds4chat import paths, settings
+from ds4chat.cli.start import Start
+from ds4chat.protocol.engine import EngineLink
+
+if TYPE_CHECKING:
+    from ds4chat.tui.app import Ds4ChatApp
+
+EXIT_OK, EXIT_DEFECT = 0, 3
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def open_chat(
+    link: EngineLink, start: Start, values: settings.Settings, log_path: Path | None
+) -> int:
+    """Run the chat until the person leaves; returns the exit status.
+
+    Args:
+        link: the engine, not started; ended here in any case.
+        start: how replies are asked for.
+        values: for the looks.
+        log_path: the engine's log; None: the recorded tour, which has no engine.
+
+    Raises:
+        SettingsError: the theme cannot be used.
+    """
+    settings.prepare_textual(values.color)
+    from ds4chat.tui.app import TOUR_BANNER, Ds4ChatApp
+    from ds4chat.tui.options import ChatOptions
+
+    options = ChatOptions(
+        sampling=start.sampling,
+        spec=start.spec,
+        think=start.think,
+        max_tokens=start.max_tokens,
+        system=start.system,
+        theme=values.theme,
+        themes_dirs=(paths.themes_dir(),),
+        no_color=not settings.wants_color(values.color, is_tty=True),
+        banner=TOUR_BANNER if log_path is None else "",
+        log_path=str(log_path or ""),
+    )
+    try:
+        return asyncio.run(_run(Ds4ChatApp(link, start.load, options)))
+    finally:
+        link.close()
+
+
+async def _run(app: Ds4ChatApp) -> int:
+    loop = asyncio.get_running_loop()
+    for number in _SIGNALS:
+        loop.add_signal_handler(number, app.exit, None, 128 + number)
+    await app.run_async()
+    status = app.return_code or EXIT_OK
+    return EXIT_DEFECT if status == 1 else status  # 1 is how Textual says: an exception

@@ -1,0 +1,171 @@
+"""The composition root: the only place that joins the engine's process and the screen."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from ds4chat import paths, settings
+from ds4chat.cli import arguments, crash, lines, models, start
+from ds4chat.cli.arguments import Arguments
+from ds4chat.cli.printers import JsonPrinter, Printer, TextPrinter
+from ds4chat.client.spawn import EngineProcess
+from ds4chat.errors import Ds4Error, SettingsError
+from ds4chat.protocol.engine import EngineLink
+from ds4chat.settings import Settings
+
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_DEFECT, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
+
+MakeLink = Callable[[Path], EngineLink]
+"""From the path of the log to an engine that is not started yet."""
+
+
+def main(argv: Sequence[str] | None = None, make_link: MakeLink = EngineProcess) -> int:
+    """Run ds4chat; returns the exit status.
+
+    Args:
+        argv: the arguments; None: the process's own.
+        make_link: how the engine is reached.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(words, make_link)
+    except SettingsError as error:
+        return _refuse(error, EXIT_USAGE)
+    except Ds4Error as error:
+        return _refuse(error, EXIT_FAILED)
+    except BrokenPipeError:
+        _silence()
+        return EXIT_OK
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the outermost frame: see the style page
+        crash.tell(error)
+        return EXIT_DEFECT
+
+
+def _dispatch(words: list[str], make_link: MakeLink) -> int:
+    if words[:1] == ["inspect"]:
+        from ds4chat.cli import inspect
+
+        return inspect.run(words[1:])
+    if words[:1] == ["bench"]:
+        from ds4chat.cli import bench
+
+        return bench.run(words[1:])
+    given = arguments.parse(words)
+    dirs = paths.UserDirs.from_variables(settings.path_variables())
+    values = settings.load(given.given, config_file=dirs.config_file)
+    for notice in given.notices:
+        print(f"ds4chat: {notice}", file=sys.stderr)
+    if given.inspect:
+        return _inspect(values)
+    return _serve(given, values, dirs, make_link)
+
+
+def _inspect(values: Settings) -> int:
+    from ds4chat.cli import inspect
+
+    if not values.model:
+        raise SettingsError("--inspect wants a file", "ds4chat --inspect MODEL")
+    return inspect.run([values.model])
+
+
+def _serve(
+    given: Arguments, values: Settings, dirs: paths.UserDirs, make_link: MakeLink
+) -> int:
+    pair = models.choose(values, paths.nano_dir())
+    if pair is None:
+        return _without_model(given, values)
+    if values.support_required:
+        _check_support(pair)
+    how = start.make(values, pair)
+    log_path = dirs.log_dir() / "engine.log"
+    if not _wants_lines(given):
+        from ds4chat.cli import chat
+
+        return chat.open_chat(make_link(log_path), how, values, log_path)
+    prompt = _prompt(given)
+    printer = _printer(given, values)
+    if prompt is not None:
+        return lines.one_shot(make_link(log_path), how, printer, prompt)
+    print(lines.GREETING, file=sys.stderr)
+    return lines.line_mode(make_link(log_path), how, printer, lines.ask_for_line)
+
+
+def _wants_lines(given: Arguments) -> bool:
+    is_screen = sys.stdin.isatty() and sys.stdout.isatty() and not settings.is_dumb_terminal()
+    return given.is_one_shot or given.json or not is_screen
+
+
+def _prompt(given: Arguments) -> str | None:
+    """The prompt of a one shot; None: read line after line from a terminal."""
+    if given.prompt is not None:
+        prompt = given.prompt
+    elif given.prompt_file is not None:
+        prompt = start.read(given.prompt_file)
+    elif sys.stdin.isatty():
+        return None
+    else:
+        prompt = start.read("-")
+    if not prompt.strip():
+        raise SettingsError("the prompt is empty", "Give one with -p TEXT, -f FILE or a pipe.")
+    return prompt
+
+
+def _printer(given: Arguments, values: Settings) -> Printer:
+    if given.json:
+        return JsonPrinter(sys.stdout)
+    return TextPrinter(
+        sys.stdout,
+        sys.stderr,
+        shows_thinking=values.show_thinking,
+        is_verbose=given.verbose,
+    )
+
+
+def _check_support(pair: models.Pair) -> None:
+    from ds4chat.cli import inspect
+    from ds4chat.errors import ModelFileError
+
+    if pair.support is None:
+        return
+    problems = inspect.inspect(pair.model, pair.support)["problems"]
+    if problems:
+        raise ModelFileError(
+            f"{pair.support}: cannot be used with {pair.model}: {'; '.join(problems)}",
+            "Leave --dspark-strict out to run without it.",
+        )
+
+
+def _without_model(given: Arguments, values: Settings) -> int:
+    """Say where models come from; on a terminal, offer the recorded tour."""
+    print(models.WHERE_FROM, file=sys.stderr)
+    if _wants_lines(given):
+        return EXIT_USAGE
+    print(
+        "\nOpen the recorded tour instead (no model, made-up text)? [Y/n] ", end="", flush=True
+    )
+    answer = sys.stdin.readline()
+    if not answer or answer.strip().lower() not in ("", "y", "yes"):
+        return EXIT_USAGE
+    from ds4chat.cli import chat
+    from ds4chat.demo import TOUR, ScriptedEngine
+
+    return chat.open_chat(ScriptedEngine(TOUR), start.make(values, None), values, None)
+
+
+def _refuse(error: Ds4Error, status: int) -> int:
+    print(f"ds4chat: {error.message}", file=sys.stderr)
+    if error.hint:
+        print(f"  {error.hint}", file=sys.stderr)
+    return status
+
+
+def _silence() -> None:
+    """Nobody reads standard output any more: keep the interpreter from complaining at exit."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
