@@ -9,7 +9,7 @@ def tokens(n: int) -> str:
         return str(n)
     if n < 10_000 and n % 1_024:
         return f"{n / 1_000:.1f}k"
-    if n < 1_000_000:
+    if n < 999_500:
         return f"{n // 1_024}k" if n % 1_024 == 0 else f"{n / 1_000:.0f}k"
     return f"{n / 1_000_000:.1f}M"
 
@@ -30,9 +30,8 @@ def seconds(value: float) -> str:
         return f"{value:.2f} s"
     if value < 10:
         return f"{value:.1f} s"
-    if value < 60:
-        return f"{value:.0f} s"
-    return f"{int(value) // 60} min {int(value) % 60:02d} s"
+    whole = round(value)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60:02d} s"
 
 
 def milliseconds(value_s: float) -> str:

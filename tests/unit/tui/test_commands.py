@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+
+from ds4chat.tui.commands import COMMANDS, complete, last_code_block, parse
+
+WANTED = {
+    *("help", "keys", "quit", "new", "clear", "retry", "undo", "stop", "answer", "restart"),
+    *("stats", "why", "model", "spec", "draft-max", "confidence", "colors", "panel", "fold"),
+    *("think", "nothink", "think-max", "temp", "top-p", "top-k", "min-p", "seed"),
+    *("max-tokens", "system", "read", "copy"),
+}
+
+
+def test_the_commands_are_the_promised_ones() -> None:
+    assert set(COMMANDS) == WANTED
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("/help", ("help", "")),
+        ("  /Temp   0.7 ", ("temp", "0.7")),
+        ("/system two\nlines", ("system", "two\nlines")),
+        ("/draft-max\t3", ("draft-max", "3")),
+        ("/usr/bin", None),
+        ("/", None),
+        ("/ help", None),
+        ("/1", None),
+        ("hello /help", None),
+        ("//help", None),
+        ("/[red]", None),
+    ],
+)
+def test_parse(text: str, found: tuple[str, str] | None) -> None:
+    assert parse(text) == found
+
+
+def test_complete_names_then_values() -> None:
+    assert [text for text, _ in complete("/dr")] == ["/draft-max "]
+    assert [text for text, _ in complete("/spec ")] == ["/spec on", "/spec off", "/spec auto"]
+    assert [text for text, _ in complete("/spec of")] == ["/spec off"]
+    assert complete("/spec off") == []
+    assert complete("hello") == []
+    assert complete("/system a\nb") == []
+    assert complete("/nothing ") == []
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("no code", None),
+        ("```py\na\n```\n\n```\nb\n```\n", "b\n"),
+        ("````\n```\ninner\n```\n````\n", "```\ninner\n```\n"),
+        ("~~~\nx\n~~~", "x\n"),
+        ("```\nnot closed\n", "not closed\n"),
+        ("inline ```x``` only", None),
+    ],
+)
+def test_last_code_block(text: str, code: str | None) -> None:
+    assert last_code_block(text) == code

@@ -1,0 +1,287 @@
+"""The chat without a terminal: what happens when the engine does not behave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from ds4chat.demo.script import default_info
+from ds4chat.protocol.commands import Command, Load, Submit
+from ds4chat.protocol.engine import Emit
+from ds4chat.protocol.events import (
+    EngineFailed,
+    Event,
+    Hello,
+    ModelLoading,
+    ModelReady,
+    Notice,
+    PrefillProgress,
+    Refused,
+    RoundVerified,
+    StatsSnapshot,
+    Tokenized,
+    TokensCommitted,
+    TurnFinished,
+    TurnStarted,
+)
+from ds4chat.protocol.types import (
+    PROTOCOL_VERSION,
+    Channel,
+    FinishReason,
+    Source,
+    Span,
+    ThinkMode,
+    Token,
+    Usage,
+)
+from ds4chat.tui.bridge import EngineReported, route
+from ds4chat.tui.controller import ChatController, Phase
+from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.reports import EngineReports
+
+
+class Link:
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+
+    def start(self, emit: Emit) -> None: ...
+    def restart(self) -> None: ...
+    def close(self) -> None: ...
+
+    def send(self, command: Command) -> None:
+        self.commands.append(command)
+
+    @property
+    def is_alive(self) -> bool:
+        return True
+
+
+class View:
+    """Notes what it is told, both as screen and as transcript."""
+
+    def __init__(self) -> None:
+        self.said: list[tuple[str, str]] = []
+        self.receipts: list[str] = []
+        self.prompt = ""
+        self.n_restarts = 0
+        self.n_closes = 0
+        self.rung: list[float] = []
+
+    @property
+    def transcript(self) -> View:
+        return self
+
+    def add_user(self, text: str, turn_id: int) -> None: ...
+    def begin_reply(self, turn_id: int) -> None: ...
+    def append(self, turn_id: int, channel: Channel, spans: Sequence[Span]) -> None: ...
+    def clear(self) -> None: ...
+    def show_now(self) -> None: ...
+    def show_soon(self) -> None: ...
+
+    def finish_reply(self, turn_id: int, receipt: str) -> None:
+        self.receipts.append(receipt)
+
+    def add_notice(self, text: str, level: str) -> None:
+        self.said.append((level, text))
+
+    def fill_prompt(self, text: str) -> None:
+        self.prompt = text
+
+    def restart_engine(self) -> None:
+        self.n_restarts += 1
+
+    def close_engine(self) -> None:
+        self.n_closes += 1
+
+    def reply_ended(self, seconds: float) -> None:
+        self.rung.append(seconds)
+
+
+class Desk:
+    """A chat with a link and a view that only take notes."""
+
+    def __init__(self) -> None:
+        self.link = Link()
+        self.view = View()
+        load = Load(request_id=0, model_path="m.gguf")
+        options = ChatOptions(log_path="/logs/engine.log")
+        self.chat = ChatController(self.link, load, options, self.view)
+        self.reports = EngineReports(self.chat)
+
+    def report(self, *events: Event) -> None:
+        for event in events:
+            route(event, self.reports)
+
+    def ready(self) -> None:
+        self.report(hello(), ModelReady(info=default_info()))
+
+    def submits(self) -> list[Submit]:
+        return [c for c in self.link.commands if isinstance(c, Submit)]
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def hello(version: int = PROTOCOL_VERSION) -> Hello:
+    return Hello(protocol_version=version, build="test", pid=1)
+
+
+def tokens(turn_id: int, text: str, channel: Channel = Channel.ANSWER) -> TokensCommitted:
+    token = Token(
+        id=len(text), source=Source.PLAIN, round=0, position=0, confidence=None, margin=0.1
+    )
+    span = Span(text=text, token=token)
+    return TokensCommitted(turn_id=turn_id, channel=channel, spans=(span,))
+
+
+def finished(turn_id: int, reason: FinishReason = FinishReason.STOP) -> TurnFinished:
+    usage = Usage(n_tokens=1, decode_s=20.0, n_context=9)
+    return TurnFinished(turn_id=turn_id, reason=reason, usage=usage, ids=(1,))
+
+
+def started(turn_id: int) -> TurnStarted:
+    return TurnStarted(turn_id=turn_id, lane=0, n_prompt=5, n_cached=0)
+
+
+def test_death_without_an_end_of_the_turn_keeps_the_text(desk: Desk) -> None:
+    desk.ready()
+    desk.chat.send_text("go")
+    desk.report(started(1), tokens(1, "partial"), EngineFailed(message="gone"))
+    turn = desk.chat.conversation.turns[0]
+    assert turn.answer_text == "partial"
+    assert turn.ids == [7]
+    assert turn.reason is FinishReason.ERROR
+    assert desk.view.receipts == ["broken off · 1 tok kept"]
+    level, words = desk.view.said[-1]
+    assert level == "error"
+    assert words.startswith("Gone. Log: /logs/engine.log. F8 or /restart")
+    desk.report(finished(1), tokens(1, "late"))
+    assert turn.reason is FinishReason.ERROR
+    assert turn.answer_text == "partial"
+    assert len(desk.view.receipts) == 1
+
+
+def test_death_after_an_end_of_the_turn_says_it_once(desk: Desk) -> None:
+    desk.ready()
+    desk.chat.send_text("go")
+    desk.report(started(1), finished(1, FinishReason.ERROR))
+    desk.report(
+        EngineFailed(message="gone", log_path="/other.log"), EngineFailed(message="gone")
+    )
+    assert len(desk.view.receipts) == 1
+    assert sum("Gone." in text for _, text in desk.view.said) == 1
+    assert "/other.log" in desk.view.said[-1][1]
+
+
+def test_restart_loads_again_with_the_present_settings(desk: Desk) -> None:
+    desk.ready()
+    desk.chat.toggle_spec()
+    desk.report(EngineFailed(message="gone"))
+    desk.chat.restart()
+    desk.chat.restart()
+    assert desk.view.n_restarts == 1
+    desk.report(ModelReady(info=default_info()))
+    phases = [desk.chat.phase]  # that was the old engine
+    desk.ready()
+    assert [*phases, desk.chat.phase] == [Phase.STARTING, Phase.READY]
+    loads = [c for c in desk.link.commands if isinstance(c, Load)]
+    assert [load.spec.enabled for load in loads] == [True, False]
+    assert len({load.request_id for load in loads} | {0}) == 3
+    assert "goes on" in desk.view.said[-1][1]
+
+
+def test_another_protocol_is_refused(desk: Desk) -> None:
+    desk.report(hello(PROTOCOL_VERSION + 1))
+    assert desk.chat.phase is Phase.DEAD
+    assert desk.link.commands == []
+    assert "install ds4chat again" in desk.view.said[0][1]
+
+
+def test_a_stopped_load_ignores_what_still_comes(desk: Desk) -> None:
+    desk.report(hello())
+    assert desk.chat.stop()
+    loading = ModelLoading(stage="x", done_bytes=1, total_bytes=2)
+    desk.report(loading, ModelReady(info=default_info()), EngineFailed(message="killed"))
+    assert desk.chat.phase is Phase.STOPPED
+    assert desk.view.n_closes == 1
+    assert not any("killed" in text.casefold() for _, text in desk.view.said)
+
+
+def test_refusal_of_something_else_does_not_touch_the_turn(desk: Desk) -> None:
+    desk.ready()
+    desk.chat.send_text("go")
+    desk.report(Refused(request_id=999, message="no such thing"))
+    assert desk.chat.is_busy
+    assert desk.view.said[-1] == ("error", "No such thing.")
+
+
+def test_messages_wait_in_order(desk: Desk) -> None:
+    for text in ("one", "two"):
+        desk.chat.send_text(text)
+    assert desk.submits() == []
+    desk.ready()
+    assert [s.messages[-1].text for s in desk.submits()] == ["one"]
+    desk.report(started(1), tokens(1, "x"), finished(1))
+    assert [s.messages[-1].text for s in desk.submits()] == ["one", "two"]
+    assert len({s.request_id for s in desk.submits()}) == 2
+
+
+def test_thinking_follows_the_model_until_it_is_chosen(desk: Desk) -> None:
+    assert desk.chat.think is ThinkMode.OFF
+    desk.ready()
+    desk.chat.cycle_think()
+    desk.chat.send_text("go")
+    assert desk.submits()[0].think is ThinkMode.HIGH
+    seen = [desk.chat.is_reasoning]
+    for event in (started(1), tokens(1, "hm", Channel.THINKING), tokens(1, "yes")):
+        desk.report(event)
+        seen.append(desk.chat.is_reasoning)
+    assert seen == [False, False, True, False]
+
+
+def test_context_meter_follows_prompt_tokens_and_end(desk: Desk) -> None:
+    desk.ready()
+    desk.chat.send_text("go")
+    seen = []
+    for event in (started(1), tokens(1, "a"), finished(1)):
+        desk.report(event)
+        seen.append(desk.chat.n_context)
+    assert seen == [5, 6, 9]
+    assert desk.view.rung == [20.0]
+
+
+def test_notices_and_figures(desk: Desk) -> None:
+    desk.ready()
+    desk.chat.send_text("go")
+    desk.report(
+        started(1),
+        Notice(turn_id=None, level="warning", message="repeating", hint="try /temp 1"),
+        StatsSnapshot(turn_id=1, tps=12.5, usage=Usage()),
+        Tokenized(request_id=3, ids=(), texts=()),
+    )
+    assert desk.view.said[-1] == ("warning", "Repeating. Try /temp 1.")
+    assert desk.chat.tps == 12.5
+
+
+def test_only_figures_replace_each_other() -> None:
+    def progress(n: int) -> EngineReported:
+        event = PrefillProgress(turn_id=1, n_done=n, n_total=9, elapsed_s=0.1)
+        return EngineReported(event)
+
+    verified = RoundVerified(
+        turn_id=1,
+        round=1,
+        proposal_ids=(),
+        proposal_texts=(),
+        confidences=(),
+        n_accepted=0,
+        draft_s=0.1,
+        verify_s=0.1,
+    )
+    assert progress(1).can_replace(progress(2))
+    assert not progress(1).can_replace(EngineReported(verified))
+    assert not EngineReported(verified).can_replace(EngineReported(verified))
+    assert not EngineReported(tokens(1, "a")).can_replace(EngineReported(tokens(1, "b")))

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+
+from ds4chat.protocol.types import (
+    Channel,
+    FinishReason,
+    Message,
+    Role,
+    Source,
+    Span,
+    ThinkMode,
+    Token,
+    Usage,
+)
+from ds4chat.tui.state import Conversation
+
+
+def span(text: str, token_id: int) -> Span:
+    token = Token(
+        id=token_id, source=Source.PLAIN, round=0, position=0, confidence=None, margin=1.0
+    )
+    return Span(text=text, token=token)
+
+
+def test_a_partial_reply_is_sent_with_its_ids_and_opener() -> None:
+    chat = Conversation(system="Be kind.")
+    turn = chat.ask("one", ThinkMode.HIGH)
+    assert chat.add_spans(turn.turn_id, Channel.THINKING, [span("hm", 5), span("", 6)])
+    assert chat.add_spans(turn.turn_id, Channel.ANSWER, [span("yes", 7)])
+    assert chat.break_off() is turn
+    chat.ask("two", ThinkMode.OFF)
+    assert chat.messages() == (
+        Message(role=Role.SYSTEM, text="Be kind."),
+        Message(role=Role.USER, text="one"),
+        Message(
+            role=Role.ASSISTANT,
+            text="yes",
+            reasoning="hm",
+            ids=(5, 6, 7),
+            think=ThinkMode.HIGH,
+        ),
+        Message(role=Role.USER, text="two"),
+    )
+
+
+def test_the_engines_ids_are_the_last_word() -> None:
+    chat = Conversation()
+    turn = chat.ask("one", ThinkMode.OFF)
+    chat.add_spans(turn.turn_id, Channel.ANSWER, [span("a", 1), span("b", 2)])
+    chat.finish(turn.turn_id, FinishReason.STOP, Usage(), (1,))
+    assert turn.ids == [1]
+    other = chat.ask("two", ThinkMode.OFF)
+    chat.add_spans(other.turn_id, Channel.ANSWER, [span("c", 3)])
+    chat.finish(other.turn_id, FinishReason.ERROR, Usage(), ())
+    assert other.ids == [3]
+
+
+def test_events_of_another_turn_change_nothing() -> None:
+    chat = Conversation()
+    first = chat.ask("one", ThinkMode.OFF)
+    chat.break_off()
+    assert not chat.add_spans(first.turn_id, Channel.ANSWER, [span("late", 1)])
+    assert chat.finish(first.turn_id, FinishReason.STOP, Usage(), (1,)) is None
+    second = chat.ask("two", ThinkMode.OFF)
+    assert not chat.add_spans(first.turn_id, Channel.ANSWER, [span("late", 1)])
+    assert (first.ids, second.ids) == ([], [])
+    assert first.reason is FinishReason.ERROR
+
+
+def test_only_one_reply_at_a_time() -> None:
+    chat = Conversation()
+    chat.ask("one", ThinkMode.OFF)
+    with pytest.raises(ValueError, match="running"):
+        chat.ask("two", ThinkMode.OFF)
+
+
+def test_a_question_without_reply_stays_a_message() -> None:
+    chat = Conversation()
+    chat.ask("one", ThinkMode.OFF)
+    chat.break_off()
+    chat.ask("two", ThinkMode.OFF)
+    assert [m.text for m in chat.messages()] == ["one", "two"]
+
+
+def test_turn_ids_are_never_used_twice() -> None:
+    chat = Conversation()
+    ids = []
+    for _ in range(3):
+        ids.append(chat.ask("x", ThinkMode.OFF).turn_id)
+        chat.break_off()
+        chat.take_back()
+    chat.clear()
+    ids.append(chat.ask("x", ThinkMode.OFF).turn_id)
+    assert len(set(ids)) == 4
+
+
+def test_take_back_of_nothing() -> None:
+    assert Conversation().take_back() is None

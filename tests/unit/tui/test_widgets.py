@@ -1,0 +1,101 @@
+"""The pure parts of the small widgets."""
+
+from __future__ import annotations
+
+import pytest
+from textual.binding import Binding
+
+from ds4chat.protocol.events import ModelLoading, PrefillProgress, RoundVerified
+from ds4chat.tui.keys import SCREEN_KEYS
+from ds4chat.tui.title import title_sequence
+from ds4chat.tui.widgets import keybar, panel, status
+from ds4chat.tui.widgets.completion import CompletionList
+from ds4chat.tui.widgets.prompt import PromptArea
+
+
+def test_bars_and_shares() -> None:
+    assert panel.bars([0, 1, 2, 5, 9], 5) == "▁▂▄██"
+    assert panel.bars([0, 0], 0) == "▁▁"
+    shares = [panel.share(*pair) for pair in ((0, 0), (0, 4), (1, 3), (3, 3), (999, 1000))]
+    assert shares == ["--", ".00", ".33", "1.0", "1.0"]
+
+
+@pytest.mark.parametrize(
+    ("n_tested", "n_accepted", "text"),
+    [
+        (5, 3, "[#][#][#][x][ ] 3/5"),
+        (5, 5, "[#][#][#][#][#] 5/5"),
+        (2, 0, "[x][ ][-][-][-] 0/2"),
+        (3, 3, "[#][#][#][-][-] 3/3"),
+    ],
+)
+def test_block(n_tested: int, n_accepted: int, text: str) -> None:
+    event = RoundVerified(
+        turn_id=1,
+        round=1,
+        proposal_ids=tuple(range(n_tested)),
+        proposal_texts=("",) * n_tested,
+        confidences=(0.5,) * n_tested,
+        n_accepted=n_accepted,
+        draft_s=0.1,
+        verify_s=0.1,
+    )
+    assert panel.block(event, 5).plain == text
+    assert panel.block(None, 3).plain == "[ ][ ][ ]"
+
+
+def test_reading_estimates_what_is_left() -> None:
+    event = PrefillProgress(turn_id=1, n_done=500, n_total=2_000, elapsed_s=2.0)
+    assert status.reading(event).endswith("500 of 2,000 tokens · about 6.0 s left")
+    done = PrefillProgress(turn_id=1, n_done=2_000, n_total=2_000, elapsed_s=8.0)
+    assert "left" not in status.reading(done)
+    assert status.reading(None) == "reading the prompt"
+
+
+def test_loading_shows_amounts_only_where_known() -> None:
+    event = ModelLoading(stage="probing", done_bytes=0, total_bytes=0, elapsed_s=1.5)
+    assert status.loading(event) == "probing  1.5 s · Esc stops"
+    assert status.bar(5, 10) == "████████░░░░░░░░"
+    assert status.bar(99, 10) == "█" * 16
+
+
+def test_waiting_messages_are_shortened_and_counted() -> None:
+    lines = status.waiting(["a\nb\x1b", "x" * 200, "c", "d", "e"])
+    assert lines[0] == "waits: a b␛"
+    assert len(lines[1]) < 80
+    assert lines[3].startswith("and 2 more")
+    assert status.waiting([]) == []
+
+
+def test_keybar_always_shows_how_to_quit() -> None:
+    pairs = [("F1", "help"), ("F3", "spec"), ("^Q", "quit")]
+    assert keybar.fit(pairs, 80) == pairs
+    assert keybar.fit(pairs, 22) == [pairs[0], pairs[2]]
+    assert keybar.fit(pairs, 5) == [pairs[2]]
+
+
+def test_prompt_leaves_f6_and_f7_alone() -> None:
+    keys = {b.key for b in PromptArea.BINDINGS if isinstance(b, Binding)}
+    assert not keys & {"f6", "f7", "pageup", "pagedown"}
+    assert {"left", "ctrl+k"} <= keys
+
+
+def test_no_two_actions_share_a_key() -> None:
+    keys = [key for row in SCREEN_KEYS for key in row.keys.split(",")]
+    assert len(keys) == len(set(keys))
+    assert not {"f2", "f5", "alt+2", "alt+5", "ctrl+r"} & set(keys)
+
+
+def test_completion_takes_the_common_beginning() -> None:
+    offered = CompletionList()
+    assert offered.choice("/x") is None
+    offered._offers = [("/top-p ", ""), ("/top-k ", "")]
+    assert offered.choice("/t") == "/top-"
+    assert offered.choice("/top-") == "/top-p "
+
+
+def test_title_is_harmless_and_bounded() -> None:
+    sequence = title_sequence("a\x07\x1b]2;b" + "x" * 500)
+    assert sequence.startswith("\x1b]2;a␇␛]2;bx")
+    assert sequence.endswith("x\x1b\\")
+    assert len(sequence) < 100
