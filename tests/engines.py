@@ -19,7 +19,13 @@ from tests.make_pair import make_pair
 
 GOLDEN_SEED = 11
 
-SMALL: dict[str, Any] = {"ratios": (0, 4, 128, 4), "index_topk": 16}
+SMALL: dict[str, Any] = {
+    "ratios": (0, 4, 128, 4),
+    "n_hash": 2,
+    "index_topk": 16,
+    "sinkhorn_rounds": 4,
+    "n_stages": 2,
+}
 """Options of `make_pair` for a model of four layers in which the indexer really selects."""
 
 WIDE: dict[str, Any] = {**SMALL, "dim": 256, "expert_dim": 256}

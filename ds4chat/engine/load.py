@@ -9,8 +9,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
 from ds4chat.draft.binding import bind_draft
 from ds4chat.draft.build import build_draft
 from ds4chat.draft.config import DraftConfig
@@ -20,6 +18,7 @@ from ds4chat.engine.backend import Backend
 from ds4chat.errors import ModelFileError
 from ds4chat.formats.gguf import GgufFile, TensorEntry
 from ds4chat.formats.show import shown_path
+from ds4chat.formats.vocab import read_tokenizer
 from ds4chat.model.binding import bind_target
 from ds4chat.model.build import build_target
 from ds4chat.model.config import TargetConfig
@@ -142,44 +141,6 @@ def load(
             load_s=time.perf_counter() - start,
             notes=pair.warnings + ((effort.note,) if effort.note else ()),
         )
-
-
-def read_tokenizer(gguf: GgufFile) -> Tokenizer:
-    """The tokenizer in a model file.
-
-    Raises:
-        ModelFileError: keys are missing or unusable.
-    """
-    where, meta = shown_path(gguf.path), gguf.metadata
-    keys = ("tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.pre")
-    missing = [k for k in keys if k not in meta]
-    if missing:
-        raise ModelFileError(
-            f"{where}: no tokenizer: {', '.join(missing)} missing", "fetch the file again"
-        )
-    model = meta.get("tokenizer.ggml.model", "gpt2")
-    if model != "gpt2":
-        raise ModelFileError(
-            f"{where}: tokenizer.ggml.model is {model!r}; gpt2 (byte-level BPE) wanted",
-            "use a DeepSeek-V4 file",
-        )
-    types = meta.get("tokenizer.ggml.token_type")
-    if types is not None and not isinstance(types, np.ndarray):
-        raise ModelFileError(f"{where}: tokenizer.ggml.token_type is no array of numbers")
-    return Tokenizer.from_vocab(
-        _strings(gguf, "tokenizer.ggml.tokens"),
-        _strings(gguf, "tokenizer.ggml.merges"),
-        pre=str(meta["tokenizer.ggml.pre"]),
-        token_types=None if types is None else types.tolist(),
-        where=where,
-    )
-
-
-def _strings(gguf: GgufFile, key: str) -> list[str]:
-    value = gguf.metadata[key]
-    if not isinstance(value, list):
-        raise ModelFileError(f"{shown_path(gguf.path)}: {key} is no array of texts")
-    return value
 
 
 def _open_pair(
