@@ -20,7 +20,8 @@ from textual.pilot import Pilot
 from ds4chat.protocol.types import Channel, Source, Span, Token
 from ds4chat.tui.markdown.clean import clean
 from ds4chat.tui.palette import DARK, ColourMode
-from ds4chat.tui.widgets.transcript import Transcript, queued_writes
+from ds4chat.tui.widgets.transcript import Transcript
+from ds4chat.tui.widgets.transcript_pace import Pace, queued_writes
 
 SOURCE_OF_COLOUR = {colour: source for source, colour in DARK.sources.items()}
 
@@ -225,7 +226,7 @@ async def test_another_colour_mode_changes_no_character() -> None:
 
 HOSTILE = [
     "[/]", "[/red]", "[bold", "[0]", "[1, 2]", "[red]x[/red]", "[link=http://e]x[/link]",
-    "[@click=app.quit]x[/]", "\x1b[31mred", "\x1b]8;;http://e.example\x1b\\x", "\x9b2J", "a\x00b",
+    "[@click=app.quit]x[/]", "\x1b[31mred", "\x1b]8;;http://e\x1b\\x", "\x9b2J", "a\x00b",
     "\u202eabc", "\x7f", "\ud800", "<b>x</b>", "\r", "{x}", "$primary", ":smile:",
 ]  # fmt: skip
 
@@ -456,3 +457,83 @@ async def test_receipts_notices_and_clearing() -> None:
         widget.clear()
         assert not screen_text(widget)
         assert not widget.turn_source(1, Channel.ANSWER)
+
+
+def test_the_interval_stretches_with_the_cost() -> None:
+    clock = Clock()
+    pace = Pace(clock)
+    assert pace.delay() == pytest.approx(0.001)
+    started = clock.now
+    clock.now += 0.002
+    pace.note(started)
+    assert pace.delay() == pytest.approx(0.04)
+    clock.now += 0.03
+    assert pace.delay() == pytest.approx(0.01)
+    started = clock.now
+    clock.now += 0.05
+    pace.note(started)
+    assert pace.delay() == pytest.approx(0.2)
+    clock.now += 9.0
+    assert pace.delay() == pytest.approx(0.001)
+    pace.skip()
+    assert pace.delay() == pytest.approx(0.2)
+
+
+async def select(pilot: Pilot[None], start: tuple[int, int], end: tuple[int, int]) -> None:
+    await pilot.mouse_down(Transcript, offset=start)
+    await pilot.hover(Transcript, offset=end)
+    await pilot.mouse_up(Transcript, offset=end)
+    await pilot.pause()
+
+
+def marked(widget: Transcript) -> str:
+    """Text with the background of the selection."""
+    ground = widget.screen.get_component_rich_style("screen--selection").bgcolor
+    return "".join(g for row in picture(widget) for g, style in row if style.bgcolor == ground)
+
+
+async def test_selected_text_is_copied_as_source_and_stays_selected() -> None:
+    async with opened(60, 20) as (widget, pilot):
+        widget.add_user("ask", 1)
+        source = "one **two** three\n\n- four\n- `five` six\n\n"
+        widget.append(1, Channel.ANSWER, [span(char) for char in source])
+        widget.flush()
+        await pilot.pause()
+        shown = screen_text(widget).split("\n")
+        assert shown[2:] == ["ds4  one two three", "", "     • four", "     • five six"]
+        await select(pilot, (9, 2), (10, 5))
+        assert marked(widget) == "two three• four• five"
+        assert widget.screen.get_selected_text() == "two** three\n\n- four\n- `five"
+        widget.append(1, Channel.ANSWER, [span("more text\n\n" * 3)])
+        widget.set_colour_mode(ColourMode.OFF)
+        widget.flush()
+        await pilot.resize_terminal(40, 20)
+        await pilot.pause()
+        assert marked(widget) == "two three• four• five"
+        assert widget.screen.get_selected_text() == "two** three\n\n- four\n- `five"
+
+
+async def test_whole_blocks_are_copied_with_their_marks() -> None:
+    async with opened(60, 20) as (widget, pilot):
+        widget.add_user("ask\nagain", 1)
+        widget.append(1, Channel.ANSWER, [span("# **T**\n\n> q\n\nend")])
+        widget.finish_reply(1, "3 tok")
+        await pilot.pause()
+        widget.text_select_all()
+        await pilot.pause()
+        text = widget.screen.get_selected_text()
+        assert text == "ask\nagain\n\n# **T**\n\n> q\n\nend\n\n── 3 tok ──"
+
+
+async def test_folding_drops_the_selection() -> None:
+    async with opened(60, 20) as (widget, pilot):
+        widget.append(1, Channel.THINKING, [span("thoughts")])
+        widget.append(1, Channel.ANSWER, [span("answer")])
+        widget.flush()
+        await pilot.pause()
+        await select(pilot, (5, 2), (8, 2))
+        assert marked(widget) == "answ"
+        widget.toggle_fold()
+        await pilot.pause()
+        assert marked(widget) == ""
+        assert widget.screen.get_selected_text() is None

@@ -74,6 +74,7 @@ class Reply:
         self._new: list[str] = []
         self._context = Context()
         self._fence: _GrowingFence | None = None
+        self._n_flushes = 0
 
     @property
     def text(self) -> str:
@@ -101,6 +102,7 @@ class Reply:
             return len(self.blocks)
         self._tail = "".join((self._tail, *self._new))
         self._new.clear()
+        self._n_flushes += 1
         del self.blocks[changed:]
         while self._step(is_end=is_end):
             pass
@@ -109,7 +111,7 @@ class Reply:
         return changed
 
     def settle(self) -> int:
-        """Take the end of the text, and parse all of it once more.
+        """Take the end of the text, and parse all of it once more unless it came at once.
 
         Blocks that come out the same stay the same objects.
 
@@ -117,7 +119,10 @@ class Reply:
             The index of the first block that changed; all blocks are final.
         """
         before = self.n_final
+        is_whole = self._n_flushes < 2
         self.flush(is_end=True)
+        if is_whole:
+            return before
         whole = Reply()
         whole.log = self.log
         whole._tail = self.text

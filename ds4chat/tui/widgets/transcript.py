@@ -12,23 +12,22 @@ from typing import ClassVar
 
 from rich.style import Style
 from textual import events
-from textual.app import App
-from textual.geometry import Size
+from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
+from textual.selection import Selection
 from textual.strip import Strip
 from textual.timer import Timer
 
 from ds4chat.protocol.types import Channel, Span
 from ds4chat.tui.palette import ColourMode, Palette
+from ds4chat.tui.widgets.transcript_pace import MAX_QUEUED_WRITES, Pace, queued_writes
 from ds4chat.tui.widgets.transcript_painter import Painter
 from ds4chat.tui.widgets.transcript_rows import Column, Row, Tone, plain_block
+from ds4chat.tui.widgets.transcript_selection import selected_source
 from ds4chat.tui.widgets.transcript_styles import StyleBook
 from ds4chat.tui.widgets.transcript_turns import ChannelView
 
-FLUSH_INTERVAL_S = 0.04
-COST_STRETCH = 4.0  # the interval is at least this many times the cost of the last flush
 SCROLLED_INTERVAL_S = 0.25  # how often the height grows while the view does not follow
-MAX_QUEUED_WRITES = 1
 USER_LABEL = "you"
 REPLY_LABEL = "ds4"
 
@@ -93,9 +92,9 @@ class Transcript(ScrollView, can_focus=True):
         self._dirty: dict[int, ChannelView] = {}
         self._timer: Timer | None = None
         self._grow_timer: Timer | None = None
-        self._last_flush = float("-inf")
-        self._last_cost = 0.0
+        self._pace = Pace(clock)
         self._last_grown = float("-inf")
+        self._is_painting = False
         self.is_following = True
 
     # What the application says
@@ -127,8 +126,7 @@ class Transcript(ScrollView, can_focus=True):
         self.flush()
         top = self._column.height
         for view in self._turns.get(turn_id, []):
-            changed = view.end(self._column, self._clock())
-            top = top if changed is None else min(top, changed)
+            top = min(top, self._end(view, self._clock()))
         self._changed(top)
         if receipt:
             self._add_row(f"── {receipt} ──", Tone.RECEIPT)
@@ -198,14 +196,25 @@ class Transcript(ScrollView, can_focus=True):
             top = self._column.height
             for before in views:
                 before.flush(self._column)
-                changed = before.end(self._column, now)
-                top = top if changed is None else min(top, changed)
+                top = min(top, self._end(before, now))
             label = "" if views else REPLY_LABEL
             view = ChannelView(channel, self._column.add_section(), label, now)
             views.append(view)
             self._views[turn_id, channel] = view
             self._changed(top)
         return view
+
+    def _end(self, view: ChannelView, now: float) -> int:
+        """Complete a channel; return the first changed line."""
+        if view.channel is Channel.THINKING and not view.is_ended:
+            self._drop_selection()
+        changed = view.end(self._column, now)
+        return self._column.height if changed is None else changed
+
+    def _drop_selection(self) -> None:
+        """Select nothing: rows are about to move."""
+        if self.is_attached and self.text_selection is not None:
+            self.screen.clear_selection()
 
     def _add_row(self, text: str, tone: Tone, label: str = "") -> None:
         self.flush()
@@ -220,6 +229,7 @@ class Transcript(ScrollView, can_focus=True):
 
     def _fold(self, views: Sequence[ChannelView], *, is_folded: bool) -> None:
         self.flush()
+        self._drop_selection()
         anchor = self._anchor_line()
         top = self._column.height
         for view in views:
@@ -235,15 +245,13 @@ class Transcript(ScrollView, can_focus=True):
         """Set the timer for the next flush, unless it is set."""
         if self._timer is not None or not self.is_attached:
             return
-        interval = max(FLUSH_INTERVAL_S, COST_STRETCH * self._last_cost)
-        delay = max(0.001, self._last_flush + interval - self._clock())
-        self._timer = self.set_timer(delay, self._tick)
+        self._timer = self.set_timer(self._pace.delay(), self._tick)
 
     def _tick(self) -> None:
         self._timer = None
         if queued_writes(self.app) > MAX_QUEUED_WRITES:
             # A slow terminal: more frames would only lengthen the wait for key echo.
-            self._last_flush = self._clock()
+            self._pace.skip()
             self._schedule()
             return
         self.flush()
@@ -260,8 +268,7 @@ class Transcript(ScrollView, can_focus=True):
             changed = view.flush(self._column)
             top = top if changed is None else min(top, changed)
         self._changed(top)
-        self._last_flush = self._clock()
-        self._last_cost = self._last_flush - started
+        self._pace.note(started)
 
     def _changed(self, top: int) -> None:
         """Lines from `top` on are not what they were."""
@@ -357,24 +364,34 @@ class Transcript(ScrollView, can_focus=True):
         if self.is_attached:
             self.refresh()
 
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The source of what is selected, and what separates it from more."""
+        return selected_source(self._column, selection), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        """Draw another selection."""
+        self._painter.selection = selection
+        self._painter.selected = self.screen.get_component_rich_style("screen--selection")
+        self._painter.forget(0)
+        self.refresh()
+
     def _component_style(self, name: str) -> Style:
         return self.get_component_rich_style(f"transcript--{name}")
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        """Draw rows for the screen."""
+        self._is_painting = True
+        try:
+            return super().render_lines(crop)
+        finally:
+            self._is_painting = False
+
     def render_line(self, y: int) -> Strip:
-        """Draw one row of the viewport."""
-        strip = self._painter.strip(y + self.scroll_offset.y)
+        """Draw one row of the viewport, or say what is there when the screen asks directly."""
+        line = y + self.scroll_offset.y
+        painter = self._painter
+        strip = painter.strip(line) if self._is_painting else painter.located(line)
         width = self.size.width
         if strip is None:
             return Strip.blank(width, self.rich_style)
         return strip.adjust_cell_length(width, self.rich_style)
-
-
-def queued_writes(app: App[object]) -> int:
-    """Frames that wait for the terminal; 0 where the driver does not tell.
-
-    Textual's writer queue is private, and a full one blocks the event loop.
-    """
-    try:
-        return int(app._driver._writer_thread._queue.qsize())  # type: ignore[union-attr]
-    except AttributeError:
-        return 0

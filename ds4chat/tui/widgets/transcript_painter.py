@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 
 from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
+from textual.selection import Selection
 from textual.strip import Strip
 
-from ds4chat.tui.markdown.block import NO_TOKEN
-from ds4chat.tui.widgets.transcript_rows import GUTTER, Column, Place
+from ds4chat.tui.markdown.block import NO_TOKEN, Piece
+from ds4chat.tui.widgets.transcript_rows import GUTTER, Column, Place, Row
+from ds4chat.tui.widgets.transcript_selection import selected_span
 from ds4chat.tui.widgets.transcript_styles import StyleBook
 
 MAX_STRIPS = 2000  # a strip owns about 1.4 kB of caches
 
 
 class Painter:
-    """Strips of a column, by line."""
+    """Strips of a column, by line.
+
+    Attributes:
+        selection: What the person has selected: offsets (display offset, row index).
+        selected: The style laid over selected text.
+    """
 
     def __init__(self, column: Column, styles: StyleBook) -> None:
         self._column = column
         self._styles = styles
         self._strips: OrderedDict[int, Strip] = OrderedDict()
+        self.selection: Selection | None = None
+        self.selected = Style(reverse=True)
 
     def forget(self, top: int) -> None:
         """Drop the strips of the lines from `top` on."""
@@ -40,38 +50,68 @@ class Painter:
         place = self._column.place(y)
         if place is None:
             return None
-        strip = self._strips[y] = _strip(self._parts(place))
+        strip = self._strips[y] = self._paint(place)
         if len(self._strips) > MAX_STRIPS:
             self._strips.popitem(last=False)
         return strip
+
+    def located(self, y: int) -> Strip | None:
+        """The strip of a line whose segments say where they are, for finding the pointer.
+
+        Not for painting: styles with meta data are slow to make.
+        """
+        place = self._column.place(y)
+        if place is None:
+            return None
+        start = place.row.offset_of(place.line)
+        segments = [Segment("", _offset(start, place.row_idx)), Segment(_gutter(place))]
+        for item in place.row.lines[place.line]:
+            if isinstance(item, str):
+                segments.append(Segment(item))
+            else:
+                text = place.row.block.text[item[0] : item[1]]
+                segments.append(Segment(text, _offset(item[0], place.row_idx)))
+        return Strip(segments)
 
     def plain(self, y: int) -> str:
         """The text of a line without styles and trailing spaces; empty beyond the end."""
         place = self._column.place(y)
         return "".join(line_texts(place)).rstrip() if place else ""
 
-    def _parts(self, place: Place) -> list[tuple[str, Style]]:
-        """The texts of a line with their styles, gutter first."""
-        row, index = place
+    def _paint(self, place: Place) -> Strip:
+        """Draw a line: gutter first."""
+        row = place.row
         drawn = self._styles.drawn(row.tone)
         gutter = _gutter(place)
         parts = [(gutter, self._styles.label() if gutter.strip() else drawn)]
-        for item in row.lines[index]:
+        span = selected_span(self.selection, place)
+        for item in row.lines[place.line]:
             if isinstance(item, str):
                 parts.append((item, drawn))
                 continue
             for piece in row.block.pieces(*item):
-                log = row.log if piece.token != NO_TOKEN else None
-                style = self._styles.of(row.tone, piece.look, log, piece.token)
-                parts.append((row.block.text[piece.start : piece.end], style))
-        return parts
+                parts += self._piece(row, piece, span)
+        return _strip(parts)
+
+    def _piece(
+        self, row: Row, piece: Piece, span: tuple[int, int]
+    ) -> Iterator[tuple[str, Style]]:
+        """The text of a piece, cut where the selection starts and ends."""
+        log = row.reply.log if row.reply and piece.token != NO_TOKEN else None
+        style = self._styles.of(row.tone, piece.look, log, piece.token)
+        first = min(max(span[0], piece.start), piece.end)
+        last = min(max(span[1], first), piece.end)
+        text = row.block.text
+        yield text[piece.start : first], style
+        if first < last:
+            yield text[first:last], style + self.selected
+        yield text[last : piece.end], style
 
 
 def line_texts(place: Place) -> list[str]:
     """The texts of a line, gutter first."""
-    row, index = place
-    text = row.block.text
-    items = row.lines[index]
+    text = place.row.block.text
+    items = place.row.lines[place.line]
     parts = [item if isinstance(item, str) else text[item[0] : item[1]] for item in items]
     return [_gutter(place), *parts]
 
@@ -81,12 +121,18 @@ def _gutter(place: Place) -> str:
     return (place.row.label if is_labelled else "").ljust(GUTTER)
 
 
+def _offset(x: int, y: int) -> Style:
+    return Style.from_meta({"offset": (x, y)})
+
+
 def _strip(parts: list[tuple[str, Style]]) -> Strip:
     """Segments of the parts, neighbours of one style joined: fewer bytes for the terminal."""
     segments: list[Segment] = []
     for text, style in parts:
+        if not text:
+            continue
         if segments and segments[-1].style is style:
             segments[-1] = Segment(segments[-1].text + text, style)
-        elif text:
+        else:
             segments.append(Segment(text, style))
     return Strip(segments, sum(cell_len(segment.text) for segment in segments))

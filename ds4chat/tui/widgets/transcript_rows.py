@@ -11,7 +11,7 @@ from typing import NamedTuple
 from ds4chat.tui.markdown.block import Block, BlockKind, Canvas
 from ds4chat.tui.markdown.clean import clean
 from ds4chat.tui.markdown.layout import MIN_WIDTH, Line, lay_out
-from ds4chat.tui.markdown.reply import TokenLog
+from ds4chat.tui.markdown.reply import Reply
 
 GUTTER = 5  # cells left of every block, for the speaker's name
 
@@ -37,14 +37,14 @@ class Row:
         block: What is drawn.
         tone: Its base style.
         label: Drawn in the gutter of its first line.
-        log: Provenance of its tokens, if it has any.
+        reply: Where its text and tokens come from; None for what the program or person says.
         gap: Whether an empty line stands above, besides the block's own gap.
     """
 
     block: Block
     tone: Tone
     label: str = ""
-    log: TokenLog | None = None
+    reply: Reply | None = None
     gap: bool = False
     lines: list[Line] = field(default_factory=list)
     width: int = 0
@@ -87,9 +87,10 @@ class Section:
 
 
 class Place(NamedTuple):
-    """A line: its row and the index in the row's lines."""
+    """A line: its row, the row's index in the column, and the index in the row's lines."""
 
     row: Row
+    row_idx: int
     line: int
 
 
@@ -150,7 +151,7 @@ class Column:
         if not 0 <= y < self.height:
             return None
         idx = bisect_right(self.tops, y) - 1
-        return Place(self.rows[idx], y - self.tops[idx])
+        return Place(self.rows[idx], idx, y - self.tops[idx])
 
     def top_of(self, row: Row) -> int | None:
         """The first line of a row, None if it is not shown."""

@@ -98,7 +98,7 @@ class ChannelView:
             block=block,
             tone=self._tone,
             label="" if index else self._label,
-            log=self.reply.log,
+            reply=self.reply,
             gap=index == 0 and self.section.start > 0,
         )
 
