@@ -208,8 +208,8 @@ class EngineReports:
         self._view.transcript.finish_reply(turn.turn_id, receipt.receipt(usage, reason))
 
     def _load_refused(self, message: str, hint: str) -> None:
-        if self._chat.phase is Phase.REFUSED:
-            return  # said twice, as an answer and as an event
+        if self._chat.phase is not Phase.LOADING:
+            return  # said already: a failure comes as an answer and as an event
         self._chat.phase = Phase.REFUSED
         self._chat.say(_sentence(message, hint), "error")
         self._view.show_now()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from textual import events
 
 from ds4chat.demo import Failure, Reply, Script
 from ds4chat.demo.script import default_info
@@ -270,6 +271,18 @@ async def test_newline_keys_do_not_send(open_chat: OpenChat, key: str) -> None:
         await chat.press("a", key, "b")
         assert chat.prompt.text == "a\nb"
         assert chat.engine.sent(Submit) == []
+
+
+async def test_keys_that_come_in_one_burst_lose_nothing(open_chat: OpenChat) -> None:
+    async with open_chat() as chat:
+        for character in "one\ntwo\n/stats\nrest":
+            key = "enter" if character == "\n" else character
+            chat.prompt.post_message(events.Key(key, None if key == "enter" else character))
+        await chat.until(lambda: len(chat.engine.sent(Submit)) == 2)
+        questions = [submit.messages[-1].text for submit in chat.engine.sent(Submit)]
+        assert questions == ["one", "two"]
+        assert "Context:" in chat.transcript()
+        assert chat.prompt.text == "rest"
 
 
 async def test_history(open_chat: OpenChat) -> None:

@@ -155,20 +155,12 @@ class ChatScreen(Screen[None]):
 
     @on(PromptArea.Sent)
     def _send(self, event: PromptArea.Sent) -> None:
-        """Run a command or ask; an unknown command stays in the prompt."""
+        """Run a command or ask; an unknown command comes back."""
         command = commands.parse(event.text)
         if command is None:
-            self._clear_prompt(event.text)
             self.chat.send_text(event.text)
-        elif command[0] in commands.COMMANDS:
-            self._clear_prompt(event.text)
-            commands.execute(self, *command)
-        else:
-            commands.execute(self, *command)
-
-    def _clear_prompt(self, sent: str) -> None:
-        self._prompt.remember(sent)
-        self._prompt.load("")
+        elif not commands.execute(self, *command):
+            self._prompt.fill(event.text)
 
     @on(TextArea.Changed)
     def _offer(self) -> None:

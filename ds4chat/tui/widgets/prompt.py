@@ -90,13 +90,6 @@ class PromptArea(TextArea, inherit_bindings=False):
         self.text = clean(text.replace("\r\n", "\n").replace("\r", "\n"))
         self.move_cursor(self.document.end)
 
-    def remember(self, text: str) -> None:
-        """Add a sent text to the history."""
-        if not self._history or self._history[-1] != text:
-            self._history.append(text)
-        self._place = len(self._history)
-        self._draft = ""
-
     async def _on_paste(self, event: events.Paste) -> None:
         """Insert a paste as one piece, whatever lines it has."""
         event.prevent_default()
@@ -128,8 +121,19 @@ class PromptArea(TextArea, inherit_bindings=False):
         return True
 
     def _send(self) -> None:
-        if self.text.strip():
-            self.post_message(self.Sent(self.text.strip("\n")))
+        """Hand the text over and begin anew at once: the next keys may be here already."""
+        text = self.text.strip("\n")
+        if text.strip():
+            self._remember(text)
+            self.load("")
+            self.post_message(self.Sent(text))
+
+    def _remember(self, text: str) -> None:
+        """Add a sent text to the history."""
+        if not self._history or self._history[-1] != text:
+            self._history.append(text)
+        self._place = len(self._history)
+        self._draft = ""
 
     def _older(self) -> bool:
         """Take back a waiting message, or show an older one; False: move the cursor."""
