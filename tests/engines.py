@@ -40,7 +40,10 @@ def open_pair(folder: Path, *, options: dict[str, Any] | None = None, **pair: An
 
 
 def open_half(folder: Path, **pair: Any) -> Engine:
-    """Open a pair as a GPU would hold it: bf16 activations, blocks multiplied as they are."""
+    """Open a pair as a GPU would hold it: bf16 activations, blocks multiplied as they are.
+
+    Nothing ends its text.
+    """
     paths = make_pair(folder, **pair)
     cpu = choose_backend("cpu")
     storage = Storage(dtype=mx.bfloat16, keeps_blocks=True)
@@ -53,7 +56,7 @@ def open_half(folder: Path, **pair: Any) -> Engine:
         ctx=4096,
         kv_fp8=True,
         spec=SpecOptions(policy=Policy.FIXED),
-        end_ids=frozenset({loaded.tokenizer.specials.eos}),
+        end_ids=frozenset(),
         knobs=None,
     )
     return Engine(loaded, backend, options)

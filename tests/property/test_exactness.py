@@ -31,14 +31,15 @@ from tests.engines import (
 )
 
 BLOCK = 5
+ENDLESS: dict[str, Any] = {"end_ids": []}  # random text must not end before the planned cases
 Case = tuple[int, int]  # (committed tokens before the round, drafts accepted in it)
 
 MODELS: dict[str, Callable[[Path], Engine]] = {
-    "f32": lambda folder: open_pair(folder, seed=1, **SMALL),
-    "f16": lambda folder: open_pair(folder, seed=2, quant="f16", **SMALL),
-    "q8_0": lambda folder: open_pair(folder, seed=3, quant="q8_0", **SMALL),
-    "q2": lambda folder: open_pair(folder, seed=4, quant="q2", **WIDE),
-    "mixed": lambda folder: open_pair(folder, seed=5, quant="mixed", **WIDE),
+    "f32": lambda folder: open_pair(folder, options=ENDLESS, seed=1, **SMALL),
+    "f16": lambda folder: open_pair(folder, options=ENDLESS, seed=2, quant="f16", **SMALL),
+    "q8_0": lambda folder: open_pair(folder, options=ENDLESS, seed=3, quant="q8_0", **SMALL),
+    "q2": lambda folder: open_pair(folder, options=ENDLESS, seed=4, quant="q2", **WIDE),
+    "mixed": lambda folder: open_pair(folder, options=ENDLESS, seed=5, quant="mixed", **WIDE),
     "half q8_0": lambda folder: open_half(folder, seed=6, quant="q8_0", **SMALL),
     "half mxfp4": lambda folder: open_half(folder, seed=7, quant="mxfp4", **SMALL),
 }
