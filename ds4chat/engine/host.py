@@ -21,9 +21,10 @@ from typing import NoReturn
 
 from ds4chat import __version__
 from ds4chat.engine import host_guard, host_pipe
+from ds4chat.engine.api import SessionApi
 from ds4chat.engine.host_inbox import Accepted, Inbox
 from ds4chat.engine.host_open import HostedEngine, LoadProgress, OpenEngine, open_engine
-from ds4chat.engine.turn_plan import PolicySession, TurnControls, TurnPlan, TurnTools
+from ds4chat.engine.turn_plan import TurnControls, TurnPlan, TurnTools
 from ds4chat.engine.turns import Turn
 from ds4chat.errors import Ds4Error, EngineError, ModelFileError
 from ds4chat.protocol.commands import CloseSession, Command, Load, Shutdown, Submit, Tokenize
@@ -67,7 +68,7 @@ class Host:
         self._opener = opener
         self._clock = clock
         self._engine: HostedEngine | None = None
-        self._sessions: dict[int, PolicySession] = {}
+        self._sessions: dict[int, SessionApi] = {}
         self._turns: dict[int, Turn] = {}
 
     def run(self) -> int:

@@ -10,7 +10,6 @@ from typing import Protocol
 
 from ds4chat import settings
 from ds4chat.engine.api import EngineApi
-from ds4chat.engine.turn_plan import PolicySession
 from ds4chat.protocol.commands import Load
 from ds4chat.text.tokenizer import Tokenizer
 
@@ -20,17 +19,6 @@ LoadProgress = Callable[[str, int, int], None]
 
 class HostedEngine(EngineApi, Protocol):
     """An engine with the tokenizer that its replies are split by."""
-
-    def session(
-        self,
-        *,
-        temperature: float = 0.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
-        min_p: float = 0.0,
-        seed: int = 0,
-    ) -> PolicySession:
-        """A new empty timeline."""
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
-from ds4chat.engine.api import SessionApi
-from ds4chat.engine.policy_base import PolicyEvent
 from ds4chat.protocol.engine import Emit
 from ds4chat.protocol.types import Sampling, SpecOptions
 from ds4chat.text.parse import ChannelSplitter
 from ds4chat.text.stops import StopGate
-
-
-class PolicySession(SessionApi, Protocol):
-    """A session that tells what its policy decided."""
-
-    def drain_policy_events(self) -> Sequence[PolicyEvent]:
-        """State changes of the policy since the last call."""
 
 
 class TurnControls:

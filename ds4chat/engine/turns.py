@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from ds4chat.engine.api import RoundReport
+from ds4chat.engine.api import RoundReport, SessionApi
 from ds4chat.engine.stats import TurnStats
-from ds4chat.engine.turn_plan import PolicySession, TurnControls, TurnPlan, TurnTools
+from ds4chat.engine.turn_plan import TurnControls, TurnPlan, TurnTools
 from ds4chat.errors import ContextFullError, Ds4Error, NonFiniteError
 from ds4chat.protocol.events import (
     Notice,
@@ -56,7 +56,7 @@ class Turn:
     """One reply. Call `advance` until it returns False."""
 
     def __init__(
-        self, plan: TurnPlan, session: PolicySession, controls: TurnControls, tools: TurnTools
+        self, plan: TurnPlan, session: SessionApi, controls: TurnControls, tools: TurnTools
     ) -> None:
         self._plan = plan
         self._session = session

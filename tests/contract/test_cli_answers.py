@@ -1,0 +1,243 @@
+"""The program without a screen, over a real engine process with scripted replies."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from ds4chat.cli.main import main
+from ds4chat.protocol.types import Source
+from tests.scripted_chat import make_link
+from tests.scripted_engine import TALE
+
+REASONING = "Hm, let me think about it."
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "scripted.gguf"
+    path.touch()
+    return path
+
+
+@pytest.fixture(autouse=True)
+def no_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    pipe_in(monkeypatch, b"")
+
+
+def pipe_in(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+def run(*argv: object) -> int:
+    return main([str(word) for word in argv], make_link)
+
+
+def test_one_shot_puts_only_the_answer_on_standard_output(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(model, "-p", "tell") == 0
+    assert capsys.readouterr() == (TALE, "")
+
+
+def test_statistics_and_reasoning_go_to_standard_error(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(model, "-p", "say yes", "-v", "--think", "--show-thinking") == 0
+    out, err = capsys.readouterr()
+    assert out == "yes\n"
+    assert err.startswith(f"{REASONING}\n")
+    assert "tok/s" in err.splitlines()[-1]
+
+
+def test_reasoning_is_left_out_unless_asked_for(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(model, "-p", "say yes", "--think") == 0
+    assert capsys.readouterr() == ("yes\n", "")
+
+
+def test_a_prompt_from_a_file_or_a_pipe(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "prompt").write_text("say from a file\n")
+    assert run(model, "-f", tmp_path / "prompt") == 0
+    pipe_in(monkeypatch, b"say from a pipe\n")
+    assert run(model) == 0
+    pipe_in(monkeypatch, b"say from a dash\n")
+    assert run(model, "-f", "-") == 0
+    assert capsys.readouterr().out == "from a file\nfrom a pipe\nfrom a dash\n"
+
+
+def test_json_lines_hold_the_whole_reply(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(model, "-p", "tell", "--json", "--think") == 0
+    out, err = capsys.readouterr()
+    lines = [json.loads(line) for line in out.splitlines()]
+    kinds = [line["event"] for line in lines]
+    assert kinds[:2] == ["model", "start"]
+    assert kinds[-1] == "receipt"
+    assert "round" in kinds
+    tokens = [
+        (line["channel"], token)
+        for line in lines
+        if line["event"] == "tokens"
+        for token in line["tokens"]
+    ]
+    assert "".join(t["text"] for channel, t in tokens if channel == "answer") == TALE
+    assert "".join(t["text"] for channel, t in tokens if channel == "thinking") == REASONING
+    assert {token["source"] for _, token in tokens} <= set(Source)
+    assert [token["id"] for _, token in tokens] == lines[-1]["ids"]
+    assert err == ""
+
+
+def test_plain_and_speculative_text_are_equal(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(model, "-p", "tell", "--plain", "-n", 17) == 0
+    plain = capsys.readouterr().out
+    assert run(model, "-p", "tell", "--spec", "-n", 17) == 0
+    assert capsys.readouterr().out == plain
+    assert plain.rstrip("\n") == TALE[: len(plain) - 1]
+
+
+def test_an_engine_that_refuses_is_status_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.touch()
+    assert run(broken, "-p", "x") == 1
+    assert capsys.readouterr() == (
+        "", f"ds4chat: {broken}: not a GGUF file\n  Download it again.\n",
+    )  # fmt: skip
+    assert run(broken, "-p", "x", "--json") == 1
+    line = json.loads(capsys.readouterr().out)
+    assert line["event"] == "error"
+    assert line["hint"] == "Download it again."
+
+
+@pytest.mark.parametrize(
+    ("prompt", "words"),
+    [
+        ("crash", "killed by SIGKILL"),
+        ("raise", "RuntimeError: the device is lost"),
+        ("nan", "layer 3 computed NaN"),
+    ],
+)
+def test_an_engine_that_fails_in_mid_reply_is_status_1(
+    prompt: str, words: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(model, "-p", prompt) == 1
+    out, err = capsys.readouterr()
+    assert TALE.startswith(out.rstrip("\n"))
+    assert words in err
+
+
+def test_a_prompt_that_does_not_fit_is_status_1(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(model, "-p", "word " * 50, "-c", 32) == 1
+    assert "the context is full" in capsys.readouterr().err
+
+
+def test_a_context_that_fills_up_keeps_the_partial_answer(
+    model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(model, "-p", "tell", "-c", 20) == 0
+    out, err = capsys.readouterr()
+    assert out.rstrip("\n")
+    assert TALE.startswith(out.rstrip("\n"))
+    assert "the context is full" in err
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["/no/such.gguf", "-p", "x"], "there is no such file"),
+        (["MODEL", "--support", "/no/such.gguf", "-p", "x"], "support file /no/such.gguf"),
+        (["MODEL", "-f", "/no/such"], "cannot be read"),
+        (["MODEL", "-p", " "], "the prompt is empty"),
+        (["MODEL"], "the prompt is empty"),
+        (["MODEL", "-p", "x", "--temp", "hot"], "--temp: 'hot' is not a number"),
+        (["MODEL", "-p", "x", "--system-file", "/no/such"], "cannot be read"),
+        (["--inspect"], "--inspect wants a file"),
+    ],
+)
+def test_usage_errors_are_status_2(
+    argv: list[str], words: str, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(*(str(model) if word == "MODEL" else word for word in argv)) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert words in err
+
+
+def test_settings_files_and_variables_count(
+    model: Path,
+    isolated_environment: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = isolated_environment / "config" / "ds4chat" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text(f'model = "{model}"\nmax_tokens = 1\n')
+    monkeypatch.setenv("DS4CHAT_MAX_TOKENS", "2")
+    assert run("-p", "tell", "--json") == 0
+    receipt = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert receipt["usage"]["n_tokens"] == 2
+    config.write_text("max_tokns = 1\n")
+    assert run("-p", "tell") == 2
+    assert "'max_tokens'" in capsys.readouterr().err
+
+
+def test_a_defect_is_status_3_with_a_report(
+    model: Path, isolated_environment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def defective(log_path: Path) -> object:
+        raise AssertionError("this cannot be")
+
+    assert main([str(model), "-p", "x"], defective) == 3  # type: ignore[arg-type]
+    assert "AssertionError: this cannot be" in capsys.readouterr().err
+    assert list(isolated_environment.rglob("crash-*.txt"))
+
+
+def test_without_a_model_it_says_where_models_come_from(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("ds4chat.paths.nano_dir", lambda: None)
+    assert run("-p", "x") == 2
+    err = capsys.readouterr().err
+    assert "DeepSeek-V4-Flash-DSpark-support-0731.gguf" in err
+    assert "--model" in err
+
+
+def test_subcommands_are_reached(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").write_bytes(b"GGUF")
+    for argv in (
+        ["inspect", str(tmp_path / "x.gguf")],
+        ["--inspect", str(tmp_path / "x.gguf")],
+    ):
+        assert main(argv) == 1
+        assert "x.gguf" in capsys.readouterr().err
+    for word in ("inspect", "bench"):
+        with pytest.raises(SystemExit):
+            main([word, "--help"])
+        assert f"ds4chat {word}" in capsys.readouterr().out
+
+
+def test_the_log_lies_in_the_persons_own_folder(
+    model: Path, isolated_environment: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(model, "-p", "raise") == 1
+    log = isolated_environment / "state" / "ds4chat" / "engine.log"
+    assert "the device is lost" in log.read_text()
+    assert os.stat(log.parent).st_mode & 0o777 == 0o700  # noqa: PTH116 - the mode alone

@@ -1,0 +1,97 @@
+"""The real program in a pseudo-terminal, as a person has it."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import sys
+import termios
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+PATIENCE_S = 90.0  # until a test gives up; nothing waits so long
+ROOT = Path(__file__).parents[1]
+
+_STYLE = re.compile(r"\x1b\[([0-9;]*)m")
+_CONTROL = re.compile(r"\x1b(?:\[[0-9;?<>=$]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|.)")
+
+
+class Terminal:
+    """A child process in a pseudo-terminal of `rows` x `columns`."""
+
+    def __init__(
+        self, *argv: str, rows: int = 40, columns: int = 120, environ: Mapping[str, str] = {}
+    ) -> None:
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.chdir(ROOT)
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+            os.execve(sys.executable, [sys.executable, "-m", *argv], {**os.environ, **environ})
+        self.before = termios.tcgetattr(self.fd)
+        self.raw = ""
+        self._status: int | None = None
+
+    def write(self, text: str) -> None:
+        os.write(self.fd, text.encode())
+
+    def until(self, wanted: Callable[[str], Any]) -> str:
+        """Read until `wanted(everything so far)`; that text."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not wanted(self.raw):
+            assert time.monotonic() < deadline, f"it never came: {self.plain[-2000:]}"
+            if not self._read():
+                assert wanted(self.raw), f"the program ended: {self.plain[-2000:]}"
+                break
+        return self.raw
+
+    def until_shown(self, text: str) -> str:
+        return self.until(lambda raw: text in _CONTROL.sub("", raw))
+
+    def end(self) -> int:
+        """Wait for the end; the exit status, or minus the signal's number."""
+        while self._read():
+            pass
+        if self._status is None:
+            self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self._status
+
+    def kill(self) -> None:
+        if self._status is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.end()
+        os.close(self.fd)
+
+    @property
+    def plain(self) -> str:
+        return _CONTROL.sub("", self.raw)
+
+    def styled(self) -> list[tuple[str, str]]:
+        """`(style, text)` of everything printed, in order; style as SGR parameters."""
+        found: list[tuple[str, str]] = []
+        style = ""
+        place = 0
+        for match in _STYLE.finditer(self.raw):
+            text = _CONTROL.sub("", self.raw[place : match.start()])
+            if text:
+                found.append((style, text))
+            is_reset = match.group(1) in ("", "0")
+            style = "" if is_reset else f"{style};{match.group(1)}"
+            place = match.end()
+        return found
+
+    def _read(self) -> bool:
+        if not select.select([self.fd], [], [], 1.0)[0]:
+            return True
+        try:
+            data = os.read(self.fd, 1 << 16)
+        except OSError:  # Linux: the other side is closed
+            return False
+        self.raw += data.decode("utf-8", "replace")
+        return bool(data)
