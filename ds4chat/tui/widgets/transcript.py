@@ -24,10 +24,12 @@ from ds4chat.tui.widgets.transcript_pace import MAX_QUEUED_WRITES, Pace, queued_
 from ds4chat.tui.widgets.transcript_painter import Painter
 from ds4chat.tui.widgets.transcript_rows import Column, Row, Tone, plain_block
 from ds4chat.tui.widgets.transcript_selection import selected_source
-from ds4chat.tui.widgets.transcript_styles import StyleBook
+from ds4chat.tui.widgets.transcript_styles import COMPONENTS, CSS, StyleBook
 from ds4chat.tui.widgets.transcript_turns import ChannelView
 
 SCROLLED_INTERVAL_S = 0.25  # how often the height grows while the view does not follow
+MAX_LIVE_RESIZE = 2000  # lines; a longer transcript is wrapped when the resizing pauses
+RESIZE_PAUSE_S = 0.15
 USER_LABEL = "you"
 REPLY_LABEL = "ds4"
 
@@ -37,35 +39,8 @@ _NOTICE_TONES = {"warning": Tone.WARNING, "error": Tone.ERROR}
 class Transcript(ScrollView, can_focus=True):
     """Shows turns, replies with token provenance, receipts and notices."""
 
-    COMPONENT_CLASSES: ClassVar[set[str]] = {
-        *(f"transcript--{tone.value}" for tone in Tone),
-        "transcript--drawn",
-        "transcript--heading",
-        "transcript--code",
-        "transcript--label",
-    }
-    DEFAULT_CSS = """
-    Transcript {
-        background: $surface;
-        color: $foreground;
-        overflow-x: hidden;
-        overflow-y: auto;
-        scrollbar-gutter: stable;
-        scrollbar-size-vertical: 1;
-        & > .transcript--user { color: $foreground; text-style: none; }
-        & > .transcript--answer { color: $foreground; }
-        & > .transcript--thinking { color: $text-muted; }
-        & > .transcript--summary { color: $text-muted; }
-        & > .transcript--receipt { color: $text-muted; }
-        & > .transcript--info { color: $text-muted; }
-        & > .transcript--warning { color: $text-warning; }
-        & > .transcript--error { color: $text-error; }
-        & > .transcript--drawn { color: $text-muted; }
-        & > .transcript--heading { color: $text-primary; }
-        & > .transcript--code { color: $text-secondary; }
-        & > .transcript--label { color: $text-accent; text-style: bold; }
-    }
-    """
+    COMPONENT_CLASSES: ClassVar[set[str]] = set(COMPONENTS)
+    DEFAULT_CSS = CSS
 
     def __init__(
         self,
@@ -92,6 +67,7 @@ class Transcript(ScrollView, can_focus=True):
         self._dirty: dict[int, ChannelView] = {}
         self._timer: Timer | None = None
         self._grow_timer: Timer | None = None
+        self._resize_timer: Timer | None = None
         self._pace = Pace(clock)
         self._last_grown = float("-inf")
         self._is_painting = False
@@ -124,10 +100,7 @@ class Transcript(ScrollView, can_focus=True):
     def finish_reply(self, turn_id: int, receipt: str) -> None:
         """Settle a reply and show its receipt (empty: none)."""
         self.flush()
-        top = self._column.height
-        for view in self._turns.get(turn_id, []):
-            top = min(top, self._end(view, self._clock()))
-        self._changed(top)
+        self._end(self._turns.get(turn_id, []))
         if receipt:
             self._add_row(f"── {receipt} ──", Tone.RECEIPT)
 
@@ -192,24 +165,25 @@ class Transcript(ScrollView, can_focus=True):
         view = self._views.get((turn_id, channel))
         if view is None:
             views = self._turns.setdefault(turn_id, [])
-            now = self._clock()
-            top = self._column.height
-            for before in views:
-                before.flush(self._column)
-                top = min(top, self._end(before, now))
+            self.flush()
+            self._end(views)
             label = "" if views else REPLY_LABEL
-            view = ChannelView(channel, self._column.add_section(), label, now)
+            view = ChannelView(channel, self._column.add_section(), label, self._clock())
             views.append(view)
             self._views[turn_id, channel] = view
-            self._changed(top)
         return view
 
-    def _end(self, view: ChannelView, now: float) -> int:
-        """Complete a channel; return the first changed line."""
-        if view.channel is Channel.THINKING and not view.is_ended:
-            self._drop_selection()
-        changed = view.end(self._column, now)
-        return self._column.height if changed is None else changed
+    def _end(self, views: Sequence[ChannelView]) -> None:
+        """Complete channels; reasoning that may be in the middle of being read stays open."""
+        anchor = self._anchor_line()
+        top = self._column.height
+        for view in views:
+            if view.channel is Channel.THINKING and not view.is_ended:
+                self._drop_selection()
+            changed = view.end(self._column, self._clock(), fold=self.is_following)
+            top = top if changed is None else min(top, changed)
+        self._changed(top)
+        self._restore(anchor)
 
     def _drop_selection(self) -> None:
         """Select nothing: rows are about to move."""
@@ -329,8 +303,18 @@ class Transcript(ScrollView, can_focus=True):
         if width == self._column.width:
             self._grow()
             return
+        if self._column.height > MAX_LIVE_RESIZE and self._column.width:
+            # Wrapping this much at every step of a drag would block the keys.
+            if self._resize_timer is not None:
+                self._resize_timer.stop()
+            self._resize_timer = self.set_timer(RESIZE_PAUSE_S, self._rewrap)
+        else:
+            self._rewrap()
+
+    def _rewrap(self) -> None:
+        self._resize_timer = None
         anchor = self._anchor_line()
-        self._column.resize(width)
+        self._column.resize(max(1, self.scrollable_content_region.width))
         self._changed(0)
         self._restore(anchor)
 

@@ -17,6 +17,36 @@ from ds4chat.tui.markdown.reply import NO_CONFIDENCE, SOURCES, TokenLog
 from ds4chat.tui.palette import ATTRIBUTES, DARK, Attribute, ColourMode, Palette
 from ds4chat.tui.widgets.transcript_rows import Tone
 
+COMPONENTS = (
+    *(f"transcript--{tone.value}" for tone in Tone),
+    "transcript--drawn",
+    "transcript--heading",
+    "transcript--code",
+    "transcript--label",
+)
+CSS = """
+Transcript {
+    background: $surface;
+    color: $foreground;
+    overflow-x: hidden;
+    overflow-y: auto;
+    scrollbar-gutter: stable;
+    scrollbar-size-vertical: 1;
+    & > .transcript--user { color: $foreground; text-style: none; }
+    & > .transcript--answer { color: $foreground; }
+    & > .transcript--thinking { color: $text-muted; }
+    & > .transcript--summary { color: $text-muted; }
+    & > .transcript--receipt { color: $text-muted; }
+    & > .transcript--info { color: $text-muted; }
+    & > .transcript--warning { color: $text-warning; }
+    & > .transcript--error { color: $text-error; }
+    & > .transcript--drawn { color: $text-muted; }
+    & > .transcript--heading { color: $text-primary; }
+    & > .transcript--code { color: $text-secondary; }
+    & > .transcript--label { color: $text-accent; text-style: bold; }
+}
+"""
+
 # How much of a colour reasoning keeps; the rest is background.
 _THINKING_STRENGTH = 0.6
 _NO_KEY = (-1, 0)

@@ -40,8 +40,13 @@ class ChannelView:
             return self.show(column)
         return self._show_blocks(column, changed)
 
-    def end(self, column: Column, now: float) -> int | None:
-        """The channel is complete: parse it once more as a whole, and fold reasoning.
+    def end(self, column: Column, now: float, *, fold: bool) -> int | None:
+        """The channel is complete: parse it once more as a whole.
+
+        Args:
+            column: Where its rows stand.
+            now: Seconds, for the duration of reasoning.
+            fold: Whether reasoning folds.
 
         Returns:
             The first changed line, None when nothing changed.
@@ -52,7 +57,7 @@ class ChannelView:
         self._seconds = now - self._started
         changed = self.reply.settle()
         if self.channel is Channel.THINKING:
-            self.is_folded = True
+            self.is_folded = self.is_folded or fold
             return self.show(column)
         return self._show_blocks(column, changed)
 
