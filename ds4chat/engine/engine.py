@@ -286,8 +286,14 @@ class Engine:
                 "exact but not faster than plain decoding"
             ),
             think_default=ThinkMode.HIGH if can_think else ThinkMode.OFF,
-            notes=loaded.notes + ((notice,) if notice else ()),
+            notes=loaded.notes + tuple(note for note in (notice, self._ctx_note()) if note),
         )
+
+    def _ctx_note(self) -> str:
+        ctx, trained = self._options.ctx, self._loaded.target.config.ctx_trained
+        if ctx <= trained:
+            return ""
+        return f"the context of {ctx:,} tokens is longer than the {trained:,} of the file"
 
     def _check_thread(self) -> None:
         if not self._is_open:
@@ -310,11 +316,8 @@ def _policy(name: str) -> Policy:
 def _checked_ctx(ctx: int | None, trained: int) -> int:
     if ctx is None:
         return min(trained, DEFAULT_CTX)
-    if not 1 <= ctx <= trained:
-        raise SettingsError(
-            f"ctx is {ctx:,}; this model was trained for 1 to {trained:,} tokens",
-            "use a smaller --ctx",
-        )
+    if ctx < 1:
+        raise SettingsError(f"ctx is {ctx:,}; at least 1 wanted", "use a larger --ctx")
     return ctx
 
 

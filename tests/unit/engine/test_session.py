@@ -316,7 +316,7 @@ def test_nan_weights_end_the_turn_alike_in_both_modes(
 def test_options_are_checked(engine: Engine) -> None:
     path = engine.info.path
     with pytest.raises(SettingsError, match="ctx"):
-        Engine.open(path, ctx=10**9)
+        Engine.open(path, ctx=0)
     with pytest.raises(SettingsError, match="policy"):
         Engine.open(path, policy="greedy")
     with pytest.raises(EngineError, match="backend"):
@@ -325,6 +325,11 @@ def test_options_are_checked(engine: Engine) -> None:
         Engine.open(path, confidence_threshold=1.5)
     with pytest.raises(SettingsError, match="temperature"):
         engine.session(temperature=-1.0)
+
+
+def test_a_context_beyond_the_files_is_noted(engine: Engine) -> None:
+    with Engine.open(engine.info.path, backend="cpu", ctx=10**6) as wide:
+        assert any("1,000,000" in note for note in wide.info.notes)
 
 
 def test_info_and_stats(engine: Engine) -> None:
