@@ -16,6 +16,10 @@ FLASH = RopeSpec(dim=64, base=160_000.0, factor=16.0, original_ctx=65_536)
 OTHER = RopeSpec(dim=32, base=5_000.0, factor=4.0, original_ctx=2_048, beta_fast=20.0)
 
 
+WIDE = RopeSpec(dim=64, base=200.0, factor=8.0, original_ctx=2_048)  # blends beyond pair 31
+WIDEST = RopeSpec(dim=64, base=60.0, factor=8.0, original_ctx=65_536, beta_fast=1_000.0)
+
+
 def yarn(spec: RopeSpec, pair: int) -> float:
     """One frequency, by the book."""
     whole = math.pow(spec.base, -2 * pair / spec.dim)
@@ -32,7 +36,7 @@ def yarn(spec: RopeSpec, pair: int) -> float:
     return whole * keep + whole / spec.factor * (1 - keep)
 
 
-@pytest.mark.parametrize("spec", [PLAIN, FLASH, OTHER])
+@pytest.mark.parametrize("spec", [PLAIN, FLASH, OTHER, WIDE, WIDEST])
 def test_tables_at_positions_up_to_a_million(spec: RopeSpec) -> None:
     table = Rope(spec).table(POSITIONS)
     assert table.cos.shape == (len(POSITIONS), spec.dim // 2)
