@@ -75,6 +75,7 @@ class Reply:
         self._context = Context()
         self._fence: _GrowingFence | None = None
         self._n_flushes = 0
+        self._is_settled = False
 
     @property
     def text(self) -> str:
@@ -97,9 +98,11 @@ class Reply:
         Returns:
             The index of the first block that may have changed.
         """
-        changed = self.n_final
         if not self._new and not is_end:
             return len(self.blocks)
+        if self._is_settled:
+            self._restart()
+        changed = self.n_final
         self._tail = "".join((self._tail, *self._new))
         self._new.clear()
         self._n_flushes += 1
@@ -121,7 +124,9 @@ class Reply:
         before = self.n_final
         is_whole = self._n_flushes < 2
         self.flush(is_end=True)
+        self._is_settled = True
         if is_whole:
+            self.n_final = len(self.blocks)
             return before
         whole = Reply()
         whole.log = self.log
@@ -136,6 +141,16 @@ class Reply:
         self.blocks[same:] = whole.blocks[same:]
         self.n_final = len(self.blocks)
         return min(before, same)
+
+    def _restart(self) -> None:
+        """Forget the blocks: text came after the end was declared."""
+        self._tail = self.text
+        self._new.clear()
+        self._final_text.clear()
+        self._context, self._fence = Context(), None
+        self._is_settled = False
+        self.n_final = 0
+        self.blocks.clear()
 
     def _step(self, *, is_end: bool) -> bool:
         """Build the blocks of the tail; true when a new mode must look at its rest."""

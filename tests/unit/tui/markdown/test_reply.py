@@ -142,3 +142,18 @@ def test_a_long_paragraph_streams_as_it_parses(word: str) -> None:
     assert shown == "".join(texts).replace(" ", "").replace("\n", "").replace("**", "").replace(
         "`", ""
     )
+
+
+@pytest.mark.parametrize("flushes", [1, 3])
+def test_text_after_the_end_is_still_shown(flushes: int) -> None:
+    reply = Reply()
+    for _ in range(flushes):
+        reply.append([span("a\n\n```\nb\n")])
+        reply.flush()
+    reply.settle()
+    assert reply.settle() == reply.n_final == len(reply.blocks)
+    reply.append([span("``` c\n")])
+    reply.flush()
+    whole = "a\n\n```\nb\n" * flushes + "``` c\n"
+    assert drawn(reply.blocks) == drawn(reply_of([whole]).blocks)
+    assert reply.text == whole
