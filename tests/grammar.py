@@ -112,9 +112,9 @@ def _take_tokens(log: TurnLog, event: TokensCommitted) -> None:
     assert event.spans, "TokensCommitted without spans"
     for span in event.spans:
         log.text[event.channel] += span.text
-        is_again = bool(log.tokens) and log.tokens[-1] is span.token
-        is_flush = is_again or (bool(log.tokens) and span.text == "\ufffd")
-        if not (is_flush and log.tokens[-1] == span.token):
+        # The rest of an unfinished character names its token a second time.
+        is_rest = span.text == "\ufffd" and log.tokens[-1:] == [span.token]
+        if not is_rest:
             log.tokens.append(span.token)
 
 

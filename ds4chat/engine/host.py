@@ -25,7 +25,7 @@ from ds4chat.engine.api import SessionApi
 from ds4chat.engine.host_inbox import Accepted, Inbox
 from ds4chat.engine.host_open import HostedEngine, LoadProgress, OpenEngine, open_engine
 from ds4chat.engine.turn_plan import TurnControls, TurnPlan, TurnTools
-from ds4chat.engine.turns import Turn
+from ds4chat.engine.turns import MIN_REPORT_S, Turn
 from ds4chat.errors import Ds4Error, EngineError, ModelFileError
 from ds4chat.protocol.commands import CloseSession, Command, Load, Shutdown, Submit, Tokenize
 from ds4chat.protocol.engine import Emit
@@ -48,6 +48,32 @@ from ds4chat.text.stops import StopGate
 EXIT_OK, EXIT_FAILED = 0, 1
 
 _log = logging.getLogger("ds4chat.host")
+
+
+class LoadingReport:
+    """Progress of a load as `ModelLoading`: each new stage, and ten a second at most."""
+
+    def __init__(self, emit: Emit, clock: Callable[[], float]) -> None:
+        self._emit = emit
+        self._clock = clock
+        self._started_s = clock()
+        self._next_s = self._started_s
+        self._stage = ""
+
+    def __call__(self, stage: str, done_bytes: int, total_bytes: int) -> None:
+        """Report unless it is too early; tensors that are read twice count once."""
+        now_s = self._clock()
+        if stage == self._stage and now_s < self._next_s:
+            return
+        self._stage, self._next_s = stage, now_s + MIN_REPORT_S
+        self._emit(
+            ModelLoading(
+                stage=stage,
+                done_bytes=min(done_bytes, total_bytes),
+                total_bytes=total_bytes,
+                elapsed_s=now_s - self._started_s,
+            )
+        )
 
 
 class Host:
@@ -135,18 +161,7 @@ class Host:
         if self._engine is not None:
             self._engine.close()
             self._engine = None
-        started_s = self._clock()
-
-        def progress(stage: str, done_bytes: int, total_bytes: int) -> None:
-            self._emit(
-                ModelLoading(
-                    stage=stage,
-                    done_bytes=done_bytes,
-                    total_bytes=total_bytes,
-                    elapsed_s=self._clock() - started_s,
-                )
-            )
-
+        progress = LoadingReport(self._emit, self._clock)
         self._engine = self._open(command, progress)
         self._emit(ModelReady(info=self._engine.info))
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 from collections.abc import Callable
 from typing import cast
 
 import pytest
 
-from ds4chat.engine import host_pipe
-from ds4chat.engine.host import EXIT_OK, Host
+from ds4chat.engine.host import EXIT_OK, Host, LoadingReport
 from ds4chat.engine.host_inbox import UNKNOWN_REQUEST, Inbox
 from ds4chat.engine.host_open import HostedEngine, LoadProgress
 from ds4chat.protocol.codec import decode_event, encode
@@ -128,8 +126,22 @@ def hosting() -> Hosting:
 def test_load_reports_progress_then_ready_then_done(hosting: Hosting) -> None:
     events = hosting.run(LOAD)
     kinds = [type(event) for event in events]
-    assert kinds == [ModelLoading, ModelLoading, ModelLoading, ModelReady, Done, Done]
+    assert kinds == [ModelLoading, ModelReady, Done, Done]
     assert hosting.n_ended == 1
+
+
+def test_loading_is_told_by_stage_and_ten_times_a_second() -> None:
+    events: list[Event] = []
+    now = [0.0]
+    report = LoadingReport(events.append, lambda: now[0])
+    for step in range(100):
+        now[0] = step * 0.01
+        report("reading" if step < 50 else "reading drafts", step * 3, 150)
+    stages = [(e.stage, e.done_bytes) for e in events if isinstance(e, ModelLoading)]
+    assert stages[0] == ("reading", 0)
+    assert ("reading drafts", 150) in stages
+    assert max(done for _, done in stages) == 150
+    assert 10 <= len(stages) <= 12
 
 
 def test_a_reply_obeys_the_grammar(hosting: Hosting) -> None:
@@ -359,32 +371,3 @@ def test_the_end_of_input_cancels_and_ends(hosting: Hosting) -> None:
     assert hosting.host.run() == EXIT_OK
     assert read_turns(hosting.events)[1].end.reason is FinishReason.CANCELLED
     assert hosting.n_ended == 1
-
-
-def test_lines_longer_than_the_limit_are_skipped_whole() -> None:
-    stream = io.BytesIO(b"ab\n" + b"x" * 25 + b"\n" + b"y" * 9 + b"\n" + b"z" * 30)
-    assert list(host_pipe.lines(stream, limit=9)) == [b"ab\n", None, b"y" * 9 + b"\n", None]
-
-
-class Slow(io.RawIOBase):
-    """A pipe that takes three bytes at a time, then breaks."""
-
-    def __init__(self, room: int) -> None:
-        self.got = b""
-        self._room = room
-
-    def write(self, data: object) -> int:
-        part = bytes(data)[:3]  # type: ignore[call-overload]
-        if len(self.got) >= self._room:
-            raise BrokenPipeError
-        self.got += part
-        return len(part)
-
-
-def test_the_writer_finishes_short_writes_and_survives_a_broken_pipe() -> None:
-    pipe = Slow(room=1000)
-    host_pipe.LineWriter(cast(io.BufferedIOBase, pipe)).emit(Done(request_id=1))  # type: ignore[arg-type]
-    assert pipe.got == encode(Done(request_id=1)).encode()
-    broken = host_pipe.LineWriter(cast(io.BufferedIOBase, Slow(room=4)))  # type: ignore[arg-type]
-    broken.emit(Done(request_id=1))
-    broken.emit(Done(request_id=2))
