@@ -62,6 +62,7 @@ class Library:
     def __init__(self, path: Path, *, is_global: bool) -> None:
         mode = os.RTLD_NOW | (os.RTLD_GLOBAL if is_global else os.RTLD_LOCAL)
         library = ctypes.CDLL(str(path), mode=mode)
+        self.path = path
         self._calls, self._level, self._use = (
             library.ds4_sgemm_calls,
             library.ds4_sgemm_level,
