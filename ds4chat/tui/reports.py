@@ -103,10 +103,11 @@ class EngineReports:
         if event.info.block_size == 0:
             self._chat.figures.state = SpecState.UNAVAILABLE
             self._chat.figures.reason = "no support file"
-        elif is_first:
+        else:
             self._chat.figures.state = (
                 SpecState.ON if self._chat.spec.enabled else SpecState.OFF
             )
+            self._chat.figures.reason = ""
         for note in event.info.notes:
             self._chat.say(note)
         if not is_first:

@@ -99,6 +99,9 @@ async def test_a_model_without_a_drafter(open_chat: OpenChat) -> None:
         assert "SPECULATION  unavailable" in picture
         assert "no support file" in picture
         assert "DSpark" not in picture.splitlines()[0]
+        await chat.press("f3")
+        assert "Speculation is unavailable: no support file" in chat.hints()
+        assert chat.chat.spec.enabled
 
 
 async def test_status_of_reading_the_prompt(open_chat: OpenChat) -> None:
@@ -121,6 +124,15 @@ async def test_status_of_a_load(open_chat: OpenChat) -> None:
         picture = chat.picture()
         assert "reading ␛[2Jweights  ████████████████" in picture
         assert "Esc stop" in picture.splitlines()[-1]
+
+
+async def test_a_warning_before_the_context_is_full(open_chat: OpenChat) -> None:
+    script = Script(replies=(Reply(answer="Yes."),), info=default_info(ctx=15))
+    async with open_chat(script=script) as chat:
+        await chat.ask("hi")
+        assert "nearly full" not in chat.picture()
+        await chat.ask("there is more to say")
+        assert "the context is nearly full: 14 of 15 tokens" in chat.picture()
 
 
 async def test_page_keys_scroll_the_transcript(open_chat: OpenChat) -> None:

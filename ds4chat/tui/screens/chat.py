@@ -18,6 +18,7 @@ from ds4chat.errors import Ds4Error, SettingsError
 from ds4chat.protocol.commands import Load
 from ds4chat.protocol.engine import EngineLink
 from ds4chat.protocol.events import EngineFailed, Event
+from ds4chat.protocol.types import SpecState
 from ds4chat.tui import bridge, commands
 from ds4chat.tui.controller import ChatController
 from ds4chat.tui.keys import SCREEN_KEYS
@@ -78,6 +79,7 @@ class ChatScreen(Screen[None]):
         self._is_panel_wanted = True
         self._redraw: Timer | None = None
         self._is_quit_armed = False
+        self._link_lock = asyncio.Lock()  # closing and restarting take turns
 
     def compose(self) -> ComposeResult:
         """Header, transcript beside panel, status, prompt, keys."""
@@ -134,11 +136,11 @@ class ChatScreen(Screen[None]):
 
     def restart_engine(self) -> None:
         """Restart the link on another thread."""
-        self.run_worker(self._restart(), exclusive=True, group="engine")
+        self.run_worker(self._restart(), group="engine")
 
     def close_engine(self) -> None:
         """Close the link on another thread."""
-        self.run_worker(asyncio.to_thread(self._link.close), group="engine")
+        self.run_worker(self._close(), group="engine")
 
     def reply_ended(self, seconds: float) -> None:
         """Ring for a long reply when nobody looks."""
@@ -146,10 +148,15 @@ class ChatScreen(Screen[None]):
             self.app.bell()
 
     async def _restart(self) -> None:
-        try:
-            await asyncio.to_thread(self._link.restart)
-        except Ds4Error as error:
-            self.report(EngineFailed(message=error.message, hint=error.hint))
+        async with self._link_lock:
+            try:
+                await asyncio.to_thread(self._link.restart)
+            except Ds4Error as error:
+                self.report(EngineFailed(message=error.message, hint=error.hint))
+
+    async def _close(self) -> None:
+        async with self._link_lock:
+            await asyncio.to_thread(self._link.close)
 
     # What the prompt says.
 
@@ -203,6 +210,9 @@ class ChatScreen(Screen[None]):
 
     def action_toggle_spec(self) -> None:
         """Speculation on or off."""
+        if self.chat.figures.state is SpecState.UNAVAILABLE:
+            self.hint(f"Speculation is unavailable: {self.chat.figures.reason}")
+            return
         self.chat.toggle_spec()
         state = "on" if self.chat.spec.enabled else "off"
         when = " from the next block" if self.chat.is_busy else ""

@@ -26,6 +26,8 @@ class CompletionList(Static):
 
     def show(self, offers: list[tuple[str, str]]) -> None:
         """Show (text, explanation) pairs."""
+        if offers == self._offers:
+            return  # an update would lay out the whole screen at every key
         self._offers = offers
         self.set_class(bool(offers), "-shown")
         lines = [Content(explanation) for _, explanation in offers[:MAX_SHOWN]]

@@ -175,4 +175,4 @@ class SpeculationPanel(Static):
         found = [*lines(figures), Content(""), _label(f"colours: {mode}")]
         if mode is ColourMode.SOURCE:
             found.append(legend())
-        self.update(Content("\n").join(found))
+        self.update(Content("\n").join(found), layout=False)

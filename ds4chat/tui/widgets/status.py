@@ -11,6 +11,7 @@ from ds4chat.tui.controller import ChatController, Phase
 from ds4chat.tui.markdown.clean import clean_line
 
 MAX_WAITING = 3  # messages shown; more are counted
+FULL_SHARE = 0.9  # of the context, from which on the person is warned
 _BAR = 16
 
 
@@ -59,7 +60,17 @@ def state(chat: ChatController) -> str:
         return "no model is loaded · F8 or /restart tries again"
     if active is not None and not active.ids:
         return reading(chat.progress.prefill)
-    return ""
+    return nearly_full(chat.n_context, chat.info.ctx) if chat.info is not None else ""
+
+
+def nearly_full(n_context: int, ctx: int) -> str:
+    """A warning from nine tenths of the context on."""
+    if n_context < FULL_SHARE * ctx:
+        return ""
+    return (
+        f"the context is nearly full: {n_context:,} of {ctx:,} tokens · "
+        "/new starts an empty conversation"
+    )
 
 
 def waiting(queue: list[str]) -> list[str]:
@@ -83,9 +94,13 @@ class StatusLines(Static):
 
     def __init__(self) -> None:
         super().__init__(id="status", markup=False)
+        self._shown: list[str] = []
 
     def show(self, chat: ChatController) -> None:
         """Redraw from the chat's state."""
         found = [line for line in (state(chat), *waiting(chat.conversation.queue)) if line]
+        if found == self._shown:
+            return
+        self._shown = found
         self.set_class(bool(found), "-shown")
         self.update(Content("\n".join(found)))

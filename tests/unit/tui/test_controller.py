@@ -16,6 +16,7 @@ from ds4chat.protocol.events import (
     ModelLoading,
     ModelReady,
     Notice,
+    PolicyChanged,
     PrefillProgress,
     Refused,
     RoundVerified,
@@ -31,6 +32,7 @@ from ds4chat.protocol.types import (
     FinishReason,
     Source,
     Span,
+    SpecState,
     ThinkMode,
     Token,
     Usage,
@@ -191,6 +193,15 @@ def test_restart_loads_again_with_the_present_settings(desk: Desk) -> None:
     assert [load.spec.enabled for load in loads] == [True, False]
     assert len({load.request_id for load in loads} | {0}) == 3
     assert "goes on" in desk.view.said[-1][1]
+
+
+def test_a_restarted_engine_does_not_start_parked(desk: Desk) -> None:
+    desk.ready()
+    desk.report(PolicyChanged(turn_id=1, state=SpecState.PARKED, reason="loses"))
+    desk.report(EngineFailed(message="gone"))
+    desk.chat.restart()
+    desk.ready()
+    assert (desk.chat.figures.state, desk.chat.figures.reason) == (SpecState.ON, "")
 
 
 def test_another_protocol_is_refused(desk: Desk) -> None:
