@@ -337,6 +337,11 @@ def dspark_knobs(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     return {name: raw for name, raw in source.items() if name.startswith("DS4_DSPARK_")}
 
 
+def wants_spec_log(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether every speculative block is to be logged in ds4's own line format."""
+    return dspark_knobs(environ).get("DS4_DSPARK_SPEC_LOG", "0") not in ("", "0")
+
+
 def editor_command(environ: Mapping[str, str] | None = None) -> str:
     """The person's editor (`VISUAL`, then `EDITOR`), or an empty string."""
     source = os.environ if environ is None else environ

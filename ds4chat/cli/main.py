@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
 from ds4chat import paths, settings
 from ds4chat.cli import arguments, crash, lines, models, start
 from ds4chat.cli.arguments import Arguments
 from ds4chat.cli.printers import JsonPrinter, Printer, TextPrinter
-from ds4chat.client.spawn import EngineProcess
+from ds4chat.client.spawn import EngineProcess, OnSaid
 from ds4chat.errors import Ds4Error, SettingsError
 from ds4chat.protocol.engine import EngineLink
 from ds4chat.settings import Settings
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_DEFECT, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
-MakeLink = Callable[[Path], EngineLink]
-"""From the path of the log to an engine that is not started yet."""
+ENGINE_LINES = "ds4: "  # lines of the engine's standard error that are shown
+
+
+class MakeLink(Protocol):
+    """Makes an engine that is not started yet."""
+
+    def __call__(self, log_path: Path, *, on_said: OnSaid | None = None) -> EngineLink:
+        """`log_path` is the engine's log; `on_said` takes what it says on standard error."""
 
 
 def main(argv: Sequence[str] | None = None, make_link: MakeLink = EngineProcess) -> int:
@@ -89,10 +96,16 @@ def _serve(
         return chat.open_chat(make_link(log_path), how, values, log_path)
     prompt = _prompt(given)
     printer = _printer(given, values)
+    link = make_link(log_path, on_said=_echo)
     if prompt is not None:
-        return lines.one_shot(make_link(log_path), how, printer, prompt)
+        return lines.one_shot(link, how, printer, prompt)
     print(lines.GREETING, file=sys.stderr)
-    return lines.line_mode(make_link(log_path), how, printer, lines.ask_for_line)
+    return lines.line_mode(link, how, printer, lines.ask_for_line)
+
+
+def _echo(line: str) -> None:
+    if line.startswith(ENGINE_LINES):
+        print(line, file=sys.stderr)
 
 
 def _wants_lines(given: Arguments) -> bool:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
@@ -32,6 +32,8 @@ SHUTDOWN_REQUEST = -2  # of the `Shutdown` that `close` sends; the screen's are 
 KEPT_LINES = 200
 SHOWN_LINES = 3
 
+OnSaid = Callable[[str], None]
+
 # How long `close` waits for each way to end a process; together less than two seconds.
 _PATIENCE_S = (1.0, 0.4, 0.4)
 
@@ -44,17 +46,29 @@ def host_command(log_path: Path) -> list[str]:
     return [sys.executable, "-P", "-m", "ds4chat.engine.host", "--log", str(log_path)]
 
 
+def _ignore(_line: str) -> None:
+    """Nobody wants to hear."""
+
+
 class EngineProcess:
     """Starts, feeds, watches and ends the engine process.
 
     Args:
         log_path: the engine's log; its folder exists.
         command: what to run; None: the engine of this package.
+        on_said: called with each line of the engine's standard error, on a thread of its own.
     """
 
-    def __init__(self, log_path: Path, command: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        log_path: Path,
+        command: Sequence[str] | None = None,
+        *,
+        on_said: OnSaid | None = None,
+    ) -> None:
         self._log_path = log_path
         self._command = list(command) if command is not None else host_command(log_path)
+        self._on_said = on_said or _ignore
         self._emit: Emit | None = None
         self._life: _Life | None = None
 
@@ -110,19 +124,22 @@ class EngineProcess:
                 )
             )
             return
-        self._life = _Life(process, emit, self._log_path)
+        self._life = _Life(process, emit, self._log_path, self._on_said)
 
 
 class _Life:
     """One process and its threads."""
 
-    def __init__(self, process: subprocess.Popen[bytes], emit: Emit, log_path: Path) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes], emit: Emit, log_path: Path, on_said: OnSaid
+    ) -> None:
         assert process.stdin is not None
         assert process.stdout is not None
         assert process.stderr is not None
         self._process = process
         self._emit = emit
         self._log_path = log_path
+        self._on_said = on_said
         self._ledger = wire.Ledger()
         self._outbox: queue.SimpleQueue[Command | None] = queue.SimpleQueue()
         self._lock = threading.Lock()  # of the two flags below
@@ -194,7 +211,9 @@ class _Life:
     def _listen(self, stream: BinaryIO) -> None:
         with stream:
             for line in wire.lines(stream, 4096):
-                self._said.append(line.decode("utf-8", "replace").rstrip())
+                text = line.decode("utf-8", "replace").rstrip()
+                self._said.append(text)
+                self._on_said(text)
 
     def _read(self, stream: BinaryIO) -> None:
         with stream:

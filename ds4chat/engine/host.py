@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
-from ds4chat import __version__
+from ds4chat import __version__, settings
 from ds4chat.engine import host_guard, host_pipe
 from ds4chat.engine.api import SessionApi
 from ds4chat.engine.host_inbox import Accepted, Inbox
@@ -88,11 +88,13 @@ class Host:
         emit: Emit,
         opener: OpenEngine,
         clock: Callable[[], float] = time.perf_counter,
+        spec_log: Callable[[str], None] | None = None,
     ) -> None:
         self._inbox = inbox
         self._emit = emit
         self._opener = opener
         self._clock = clock
+        self._spec_log = spec_log
         self._engine: HostedEngine | None = None
         self._sessions: dict[int, SessionApi] = {}
         self._turns: dict[int, Turn] = {}
@@ -228,6 +230,7 @@ class Host:
             emit=partial(self._emit_of_turn, submit.lane),
             clock=self._clock,
             plain_step_s=lambda: engine.stats().get("pass_s", {}).get(1),
+            spec_log=self._spec_log,
         )
         turn = Turn(plan, self._sessions[submit.lane], controls, tools)
         self._emit(Done(request_id=submit.request_id))
@@ -273,7 +276,8 @@ def serve(opener: OpenEngine, log_path: Path | None, grace_s: float) -> int:
         target=inbox.read, args=(host_pipe.lines(commands),), name="commands", daemon=True
     ).start()
     try:
-        return Host(inbox, emit, opener).run()
+        spec_log = host_guard.say if settings.wants_spec_log() else None
+        return Host(inbox, emit, opener, spec_log=spec_log).run()
     except Exception as error:  # noqa: BLE001 - the engine loop: see the style page
         _log.exception("the engine cannot go on")
         emit(

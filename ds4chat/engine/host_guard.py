@@ -45,6 +45,12 @@ def open_log(path: Path | None) -> None:
     _log.setLevel(logging.INFO)
 
 
+def say(line: str) -> None:
+    """Put a line into the log and on standard error, for a client that shows it."""
+    _log.info("%s", line)
+    print(line, file=sys.stderr, flush=True)  # noqa: T201 - the client reads it
+
+
 def end_within(seconds: float) -> None:
     """Let the kernel end this process after `seconds`, whatever it is doing then.
 

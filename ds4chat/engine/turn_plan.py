@@ -74,3 +74,4 @@ class TurnTools:
     emit: Emit
     clock: Callable[[], float]  # seconds, monotonic
     plain_step_s: Callable[[], float | None]  # of this process, None until timed
+    spec_log: Callable[[str], None] | None = None  # takes ds4's own log lines

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from ds4chat.engine.api import RoundReport, SessionApi
+from ds4chat.engine.ds4_log import spec_lines
 from ds4chat.engine.stats import TurnStats
 from ds4chat.engine.turn_plan import TurnControls, TurnPlan, TurnTools
 from ds4chat.errors import ContextFullError, Ds4Error, NonFiniteError
@@ -208,6 +209,7 @@ class Turn:
         room = self._plan.ctx - self._session.n
         if self._plan.max_tokens is not None:
             room = min(room, self._plan.max_tokens - len(self._ids))
+        pos = self._session.n
         if self._spec.enabled and self._plan.block_size:
             tokens = self._session.speculate(first, room)
         else:
@@ -216,8 +218,17 @@ class Turn:
             self._report_round(self._session.last_report)
         self._commit(tokens)
         self._tell_policy()
+        self._log_round(room, pos)
         if self._session.draft_error:
             self._lose_drafter(self._session.draft_error)
+
+    def _log_round(self, budget: int, pos: int) -> None:
+        write, report = self._tools.spec_log, self._session.last_report
+        if write is None or report is None or (report.round == 0 and report.draft_s == 0):
+            return
+        base = self._session.choose()  # after a miss: the target's choice at row 0
+        for line in spec_lines(report, budget=budget, pos=pos, base=base):
+            write(line)
 
     def _admit(self, ids: Sequence[int]) -> int:
         n_until = self._tools.gate.n_until_stop(self._tools.splitter, ids)

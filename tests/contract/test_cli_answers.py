@@ -202,7 +202,7 @@ def test_settings_files_and_variables_count(
 def test_a_defect_is_status_3_with_a_report(
     model: Path, isolated_environment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def defective(log_path: Path) -> object:
+    def defective(log_path: Path, *, on_said: object = None) -> object:
         raise AssertionError("this cannot be")
 
     assert main([str(model), "-p", "x"], defective) == 3  # type: ignore[arg-type]
@@ -218,6 +218,24 @@ def test_without_a_model_it_says_where_models_come_from(
     err = capsys.readouterr().err
     assert "DeepSeek-V4-Flash-DSpark-support-0731.gguf" in err
     assert "--model" in err
+
+
+def test_blocks_are_logged_in_ds4s_own_lines(
+    model: Path,
+    isolated_environment: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("DS4_DSPARK_SPEC_LOG", "1")
+    assert run(model, "-p", "tell") == 0
+    out, err = capsys.readouterr()
+    assert out == TALE
+    lines = err.splitlines()
+    assert lines[0].startswith("ds4: DSpark spec enter accepted=0 max=")
+    assert "ds4: DSpark spec direct-full drafted=5 accepted=6" in lines
+    assert any("spec miss first" in line for line in lines)
+    log = isolated_environment / "state" / "ds4chat" / "engine.log"
+    assert "spec direct-full" in log.read_text()
 
 
 def test_subcommands_are_reached(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -148,6 +148,12 @@ def test_knobs_are_only_those_of_the_window_policy() -> None:
     assert settings.dspark_knobs(environ) == {"DS4_DSPARK_SCHEDULER": "0"}
 
 
+@pytest.mark.parametrize(("value", "wanted"), [("1", True), ("0", False), ("", False)])
+def test_the_block_log_is_asked_for_like_in_ds4(value: str, wanted: bool) -> None:
+    assert settings.wants_spec_log({"DS4_DSPARK_SPEC_LOG": value}) is wanted
+    assert not settings.wants_spec_log({})
+
+
 @pytest.mark.parametrize(
     ("color", "is_tty", "environ", "wanted"),
     [
