@@ -20,6 +20,8 @@ from ds4chat.tui.markdown.clean import clean_line
 # Beyond these a paragraph is shown as written: the link rule is quadratic in open brackets.
 MAX_BRACKETS = 200
 MAX_INLINE = 16_384
+MAX_MARKS = 2000
+_MARKS = "*_~`<&\\["
 
 _LOOKS = {"strong": Look.BOLD, "em": Look.ITALIC, "s": Look.STRIKE, "link": Look.LINK}
 
@@ -90,7 +92,7 @@ def parse_inline(md: MarkdownIt, content: str) -> Iterator[Inline]:
     A soft break is a space, a hard break a line feed. The target of a link follows its text in
     parentheses: nothing is hidden behind words.
     """
-    if len(content) > MAX_INLINE or content.count("[") > MAX_BRACKETS:
+    if _is_overloaded(content):
         yield from _as_text(content, 0, Look.PLAIN)
         return
     state = _PositionedState(content, md, {}, [])
@@ -109,6 +111,15 @@ def parse_inline(md: MarkdownIt, content: str) -> Iterator[Inline]:
                 yield from _target(md, content, opened, token.meta["s"])
         else:
             yield from _leaf(token, content, look)
+
+
+def _is_overloaded(content: str) -> bool:
+    """Whether parsing would take so long that keys must wait."""
+    return (
+        len(content) > MAX_INLINE
+        or content.count("[") > MAX_BRACKETS
+        or sum(map(content.count, _MARKS)) > MAX_MARKS
+    )
 
 
 def _leaf(token: Token, content: str, look: int) -> Iterator[Inline]:

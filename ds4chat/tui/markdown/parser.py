@@ -15,7 +15,7 @@ from ds4chat.tui.markdown.context import Boundary, Context, OpenFence, Parsed
 from ds4chat.tui.markdown.inline import make_parser, parse_inline
 from ds4chat.tui.markdown.lines import ContentMap, OffsetMap, Places, ShiftedMap, SourceLines
 from ds4chat.tui.markdown.paragraph import cut_paragraph, lead_after
-from ds4chat.tui.markdown.tables import alignments, split_row
+from ds4chat.tui.markdown.tables import RawCell, alignments, split_row
 
 RULE = "─" * 40
 MAX_LEVEL = 90  # containers nested deeper are shown as written
@@ -348,7 +348,8 @@ class _Walk:
             column = self.containers.column(line)
             column += len(raw[column:]) - len(raw[column:].lstrip(self.containers.indents))
             row = split_row(raw[column:], self.lines.starts[line] + column)
-            rows.append(tuple(self._cell(canvas, *cell) for cell in row))
+            look = Look.BOLD if line == first else Look.PLAIN
+            rows.append(tuple(self._cell(canvas, cell, look) for cell in row))
         width = max(len(row) for row in rows)
         blank = (Cell(canvas.length, canvas.length),)
         table = Table(
@@ -357,11 +358,11 @@ class _Walk:
         )
         self._add(canvas, BlockKind.TABLE, first, prefix, table=table)
 
-    def _cell(self, canvas: Canvas, content: str, sources: Sequence[int]) -> Cell:
+    def _cell(self, canvas: Canvas, cell: RawCell, look: int) -> Cell:
         if canvas.length:
             canvas.add_drawn("\n")
         start = canvas.length
-        self._inline(canvas, content, OffsetMap(sources))
+        self._inline(canvas, cell.content, OffsetMap(cell.sources), look=look)
         return Cell(start, canvas.length)
 
 

@@ -103,9 +103,16 @@ def test_tokens_without_text_own_nothing() -> None:
     assert [token_of(block, offset) for offset in range(2)] == [1, 4]
 
 
-def test_many_open_brackets_are_text() -> None:
-    source = "[" * 2000 + "**a**"
-    assert "**a**" in reply_of([source]).blocks[0].text
+@pytest.mark.parametrize("flood", ["[" * 300, "*a " * 2200, "<" * 2200, "&" * 2200])
+def test_a_flood_of_marks_is_shown_as_written(flood: str) -> None:
+    source = flood + "**a** `b`"
+    assert "".join(b.text for b in reply_of([source]).blocks) == source
+
+
+def test_table_headers_are_bold() -> None:
+    block = reply_of(["| a |\n|---|\n| b |"]).blocks[0]
+    assert [p.look for p in block.pieces(0, 1)] == [Look.BOLD]
+    assert [p.look for p in block.pieces(2, 3)] == [Look.PLAIN]
 
 
 def test_all_cells_of_a_row_are_shown() -> None:

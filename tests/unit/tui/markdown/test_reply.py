@@ -131,7 +131,7 @@ def test_paragraph_cuts_never_move() -> None:
         assert part[:-1] == whole[: len(part) - 1]
 
 
-@pytest.mark.parametrize("word", ["word ", "word\n", "日本", "x", "**b** `c`\n"])
+@pytest.mark.parametrize("word", ["word ", "word\n", "日本", "x", "**bold** and some `code`\n"])
 def test_a_long_paragraph_streams_as_it_parses(word: str) -> None:
     texts = [word] * (30_000 // len(word))
     one, many = reply_of(texts), streamed(texts, [97] * 400)
