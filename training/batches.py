@@ -67,7 +67,9 @@ class Source:
             n = self._n_rows // plan.n_tok
             yield self._cut(on_device, plan, slice(i * n, (i + 1) * n))
 
-    def _choose(self, rng: np.random.Generator, share: dict[str, float]) -> list[tuple[str, np.ndarray]]:
+    def _choose(
+        self, rng: np.random.Generator, share: dict[str, float]
+    ) -> list[tuple[str, np.ndarray]]:
         out = []
         for name, tokens in self._sets.items():
             n = len(tokens.lengths)

@@ -15,7 +15,9 @@ from training.config import ModelConfig, from_json
 from training.optim import Optimizer
 
 
-def save(path: Path, c: ModelConfig, module: nn.Module, opt: Optimizer | None, **more: Any) -> None:
+def save(
+    path: Path, c: ModelConfig, module: nn.Module, opt: Optimizer | None, **more: Any
+) -> None:
     """Write atomically."""
     state = {"config": c.to_json(), "module": module.state_dict(), **more}
     if opt is not None:

@@ -102,7 +102,11 @@ def common_words(rows: Iterable[Example], n: int) -> list[str]:
     seen: Counter[str] = Counter()
     for e in rows:
         for t in e.turns:
-            seen.update(w for w in t.answer.split() if 3 <= len(w) <= 9 and w.isascii() and w.islower() and w.isalpha())
+            seen.update(
+                w
+                for w in t.answer.split()
+                if 3 <= len(w) <= 9 and w.isascii() and w.islower() and w.isalpha()
+            )
     return sorted(w for w, _ in seen.most_common(n))
 
 
@@ -168,7 +172,9 @@ class Encoder:
             else:
                 roles += [0] * len(part)
             ids += part
-        return (np.array(ids, np.uint16) | (np.array(roles, np.uint16) << ROLE_SHIFT))[:MAX_TOKENS]
+        return (np.array(ids, np.uint16) | (np.array(roles, np.uint16) << ROLE_SHIFT))[
+            :MAX_TOKENS
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +187,14 @@ class Mix:
     def save(self, path: Path) -> None:
         """Write as npz, so that the draft's trainer need not encode again."""
         sets = {**self.train, "validation": self.validation}
-        np.savez(path, **{f"{k}.{part}": getattr(t, part) for k, t in sets.items() for part in ("flat", "starts")})
+        np.savez(
+            path,
+            **{
+                f"{k}.{part}": getattr(t, part)
+                for k, t in sets.items()
+                for part in ("flat", "starts")
+            },
+        )
 
     @staticmethod
     def load(path: Path) -> Mix:
@@ -216,14 +229,20 @@ def _corpus_job(job: tuple[int, list[str]]) -> tuple[list[np.ndarray], list[np.n
 def _exact_job(job: tuple[int, str, int, list[str]]) -> list[np.ndarray]:
     assert _ENCODER is not None
     seed, kind, n, words = job
-    return _ENCODER.encode([e for e in exact_examples(seed, kind, n, words) if not e.is_held], seed)
+    return _ENCODER.encode(
+        [e for e in exact_examples(seed, kind, n, words) if not e.is_held], seed
+    )
 
 
-def build(corpus: Path, vocab: tok.Vocabulary, words: list[str], seed: int, workers: int) -> Mix:
+def build(
+    corpus: Path, vocab: tok.Vocabulary, words: list[str], seed: int, workers: int
+) -> Mix:
     """Encode everything with a pool of processes."""
     parts = 8
     jobs = [
-        (seed * 1000 + i, kind, n // parts, words) for kind, n in COUNTS.items() for i in range(parts)
+        (seed * 1000 + i, kind, n // parts, words)
+        for kind, n in COUNTS.items()
+        for i in range(parts)
     ]
     lines = (json.dumps(r) for r in read_corpus(corpus))
     chunks = enumerate(iter(lambda: list(itertools.islice(lines, 8000)), []))

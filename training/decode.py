@@ -42,7 +42,9 @@ def new_cache(block: Block, n_seq: int, n_tok: int, dtype: torch.dtype) -> Layer
     return cache
 
 
-def close_row(block: Block, cache: LayerCache, x: Tensor, p: int, rotary: Rotary, sim: bool) -> None:
+def close_row(
+    block: Block, cache: LayerCache, x: Tensor, p: int, rotary: Rotary, sim: bool
+) -> None:
     """Store the raw projections of position p; form the row that p completes."""
     c, r = block.c, block.ratio
     assert cache.rows is not None and cache.raw_kv is not None and cache.raw_gate is not None
@@ -64,7 +66,9 @@ def close_row(block: Block, cache: LayerCache, x: Tensor, p: int, rotary: Rotary
     cache.rows[:, p // r] = ops.rotate_rows(made, rotary.at(first, True), sim, x)
 
 
-def attend(block: Block, cache: LayerCache, x: Tensor, p: int, rotary: Rotary, sim: bool) -> Tensor:
+def attend(
+    block: Block, cache: LayerCache, x: Tensor, p: int, rotary: Rotary, sim: bool
+) -> Tensor:
     """Attention of one position of every sequence, x `(B, D)`."""
     c = block.c
     cs = rotary.at(torch.full((len(x),), p, device=x.device), bool(block.ratio))
@@ -77,7 +81,9 @@ def attend(block: Block, cache: LayerCache, x: Tensor, p: int, rotary: Rotary, s
     scores = (q @ keys.transpose(1, 2)) * c.head_dim**-0.5
     see = torch.ones(1, 1, 1, dtype=torch.bool, device=x.device)
     weight = ops.softmax_sink(scores[:, None], see, block.attn_sinks)[:, 0]
-    return ops.output_rows(weight @ keys, block.attn_output_a, block.attn_output_b, cs, c.n_groups)
+    return ops.output_rows(
+        weight @ keys, block.attn_output_a, block.attn_output_b, cs, c.n_groups
+    )
 
 
 @dataclass(slots=True)
@@ -142,7 +148,9 @@ class Generator:
                 if p % 16 == 0 and bool((done | (p + 2 >= sizes + n_new)).all()):
                     break
         rows = table.tolist()
-        return [ended(row[len(x) : len(x) + n_new]) for row, x in zip(rows, prompts, strict=True)]
+        return [
+            ended(row[len(x) : len(x) + n_new]) for row, x in zip(rows, prompts, strict=True)
+        ]
 
 
 def ended(ids: list[int]) -> list[int]:

@@ -22,11 +22,12 @@ from torch import Tensor
 
 from training import batches, checkpoint, data, ops, tokenizer
 from training.decode import Generator
+from training.config import NANO
 from training.dspark import Blocks, Draft
 from training.layout import Rotary
 from training.model import Target, Trace
 from training.optim import Optimizer, Rates
-from training.train import BIAS_RATE, Log, load_graphs, save_graphs
+from training.train import BIAS_RATE, Log
 
 TARGET_ROWS = 36864
 LENGTHS = (64, 96, 128, 192, 256, 384)
@@ -57,11 +58,14 @@ def regenerate(
     The result is in the token format of `data`: role 2 on generated tokens.
     """
     rng = random.Random(3)
-    rng.shuffle(prompts)
+    prompts = sorted(prompts, key=len)
     groups = [prompts[i : i + GENERATE_BATCH] for i in range(0, len(prompts), GENERATE_BATCH)]
+    rng.shuffle(groups)
     generator, rows, start = Generator(model, dtype), [], time.monotonic()
     for i, group in enumerate(groups):
-        heat = torch.tensor([0.0 if rng.random() < 0.5 else rng.uniform(0.3, 1.0) for _ in group])
+        heat = torch.tensor(
+            [0.0 if rng.random() < 0.5 else rng.uniform(0.3, 1.0) for _ in group]
+        )
         for prompt, reply in zip(group, generator.run(group, heat, MAX_NEW, i), strict=True):
             ids = np.array(prompt + reply, np.uint16)
             ids[len(prompt) :] |= np.uint16(data.REPLY_ROLE << data.ROLE_SHIFT)
@@ -69,7 +73,12 @@ def regenerate(
         if time.monotonic() - start > seconds:
             break
     n = sum(map(len, rows))
-    log(event="regenerated", replies=len(rows), n_tokens=n, seconds=round(time.monotonic() - start, 1))
+    log(
+        event="regenerated",
+        replies=len(rows),
+        n_tokens=n,
+        seconds=round(time.monotonic() - start, 1),
+    )
     return data.Tokens.join(rows)
 
 
@@ -99,7 +108,9 @@ def draft_batches(
         jobs += [(n_tok, keep[i : i + n]) for i in range(0, len(keep) - n + 1, n)]
     for j in rng.permutation(len(jobs)):
         n_tok, keep = jobs[j]
-        plan = batches.Plan(n_tok, tokens.starts[:-1][keep][:, None], tokens.starts[1:][keep][:, None])
+        plan = batches.Plan(
+            n_tok, tokens.starts[:-1][keep][:, None], tokens.starts[1:][keep][:, None]
+        )
         b = source._cut(flat, plan, slice(None))
         score = torch.rand(b.roles.shape, device=device) + 10 * (b.roles == data.REPLY_ROLE)
         score[:, -1] = -1.0
@@ -133,13 +144,22 @@ def draft_loss(
 class DraftTrainer:
     """Trains a draft against a frozen target."""
 
-    def __init__(self, target: Target, draft: Draft, minutes: float, log: Log, lr: tuple[float, float]):
-        self.target, self.draft, self.log, self.minutes, self.lr = target, draft, log, minutes, lr
+    loss = staticmethod(draft_loss)
+
+    def __init__(
+        self, target: Target, draft: Draft, minutes: float, log: Log, lr: tuple[float, float]
+    ):
+        self.target, self.draft, self.log, self.minutes, self.lr = (
+            target,
+            draft,
+            log,
+            minutes,
+            lr,
+        )
         self.opt = Optimizer(draft)
         self.device = target.token_embd.device
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         self.rotary = Rotary(target.c, self.device)
-        self.loss = draft_loss
         self.step = 0
 
     def forward(self, b: DraftBatch) -> tuple[Tensor, ...]:
@@ -152,7 +172,9 @@ class DraftTrainer:
             p_all = ops.rms(h, target.output_norm, c.rms_eps).to(self.dtype)
         n_seq, n_tok = b.tokens.shape
         main = draft.main_rows(captures, self.dtype).view(n_seq, n_tok, -1)
-        hidden = draft.hidden(target.token_embd, main, Blocks.at(b.tokens, b.anchors, c), self.rotary, True)
+        hidden = draft.hidden(
+            target.token_embd, main, Blocks.at(b.tokens, b.anchors, c), self.rotary, True
+        )
         at = b.anchors[..., None] + torch.arange(c.block_size, device=self.device)
         seq = torch.arange(n_seq, device=self.device)[:, None, None]
         inside = at.clamp(max=n_tok - 2)
@@ -164,7 +186,9 @@ class DraftTrainer:
         e = heads.markov_head.markov_w1[prev.flatten()]
         p_rows = p_all.view(n_seq, n_tok, -1)[seq, inside].flatten(0, 2)
         conf = draft.confidence(hidden, e)
-        out = self.loss(rows, target.output, e, heads.markov_head.markov_w2, conf, p_rows, y.flatten())
+        out = self.loss(
+            rows, target.output, e, heads.markov_head.markov_w2, conf, p_rows, y.flatten()
+        )
         return *(x.view_as(mask) for x in out), mask
 
     def one(self, b: DraftBatch, progress: float) -> tuple[Tensor, Tensor]:
@@ -179,19 +203,15 @@ class DraftTrainer:
         self.opt.step(Rates(muon=self.lr[0] * fall * warm, adam=self.lr[1] * fall * warm))
         with torch.no_grad():
             for stage in self.draft.mtp:
-                stage.exp_probs_b += BIAS_RATE * fall * torch.sign(stage.load.mean() - stage.load)
+                stage.exp_probs_b += (
+                    BIAS_RATE * fall * torch.sign(stage.load.mean() - stage.load)
+                )
         self.step += 1
-        return total.detach(), ((agree * mask).sum((0, 1)) / mask.sum((0, 1)).clamp_min(1)).detach()
+        return total.detach(), (
+            (agree * mask).sum((0, 1)) / mask.sum((0, 1)).clamp_min(1)
+        ).detach()
 
     def run(self, tokens: data.Tokens, out: Path, seed: int) -> None:
-        warm: dict[int, DraftBatch] = {}
-        for b in draft_batches(tokens, self.device, seed):
-            warm.setdefault(b.tokens.shape[1], b)
-        if not warm:
-            raise ValueError(f"{len(tokens.lengths)} replies are too few for one batch")
-        for b in warm.values():
-            self.one(b, 0.0)
-        self.log(event="compiled", lengths=sorted(warm))
         begin, spent, epoch, recent = time.monotonic(), 0.0, 0, []
         saved = begin
         while spent < 1.0:
@@ -210,6 +230,8 @@ class DraftTrainer:
                 if time.monotonic() - saved > 60:
                     saved = time.monotonic()
                     checkpoint.save(out / "draft.pt", self.draft.c, self.draft, self.opt)
+            if spent == 0.0:
+                raise ValueError(f"{len(tokens.lengths)} replies are too few for one batch")
             epoch += 1
         self.opt.is_rounding = True
         self.opt.publish()
@@ -217,8 +239,30 @@ class DraftTrainer:
         self.log(event="done", step=self.step, epochs=epoch)
 
 
+def compile_ahead(device: torch.device, log: Log) -> None:
+    """Compile every graph with made-up weights and batches, and try generation."""
+    torch.manual_seed(0)
+    target = Target(NANO).to(device).requires_grad_(requires_grad=False)
+    ops.use_compiled()
+    Optimizer.use_compiled()
+    DraftTrainer.loss = staticmethod(torch.compile(draft_loss, dynamic=False))
+    trainer = DraftTrainer(target, Draft(NANO).to(device), 1.0, log, (0.0, 0.0))
+    for n_tok in LENGTHS:
+        shape = (TARGET_ROWS // n_tok, n_tok)
+        tokens = torch.randint(8, NANO.n_vocab, shape, device=device)
+        anchors = torch.randint(1, n_tok - 1, (shape[0], n_tok // 4), device=device)
+        trainer.one(
+            DraftBatch(tokens, torch.full_like(tokens, data.REPLY_ROLE), anchors, anchors > 0),
+            0.0,
+        )
+    made = Generator(target, torch.bfloat16).run([[0, 3, 9, 4, 6]] * 64, torch.ones(64), 24)
+    log(event="compiled", tried_tokens=sum(map(len, made)))
+
+
 def main() -> None:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("--target", type=Path, required=True)
     p.add_argument("--mix", type=Path, required=True, help="mix.npz of the target's trainer")
     p.add_argument("--out", type=Path, required=True)
@@ -228,32 +272,33 @@ def main() -> None:
     p.add_argument("--seed", type=int, default=2)
     p.add_argument("--muon", type=float, default=0.02)
     p.add_argument("--adam", type=float, default=3e-3)
-    p.add_argument("--graphs", type=Path)
+    p.add_argument(
+        "--wait-for", type=Path, help="compile first, then wait until this file exists"
+    )
     a = p.parse_args()
     a.out.mkdir(parents=True, exist_ok=True)
     log = Log(a.out / "draft.jsonl")
     torch.set_float32_matmul_precision("high")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if device.type == "cuda":
+        compile_ahead(device, log)
+    while a.wait_for and not a.wait_for.exists():
+        time.sleep(0.5)
     state = checkpoint.load(a.target, device)
     target = Target(state["config"]).to(device)
     target.load_state_dict(state["module"])
     target.requires_grad_(requires_grad=False)
-    mix = data.Mix.load(a.mix)
-    rng = np.random.default_rng(a.seed)
-    prompts = []
+    mix, rng, prompts = data.Mix.load(a.mix), np.random.default_rng(a.seed), []
     for name, part in (("corpus", 0.7), ("exact", 0.22), ("persona", 0.08)):
         prompts += prompts_of(mix.train[name], rng, int(a.replies * part))
     log(event="prompts", n=len(prompts))
-    tokens = regenerate(target, prompts, a.generate_seconds, torch.bfloat16 if device.type == "cuda" else torch.float32, log)
+    dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+    tokens = regenerate(target, prompts, a.generate_seconds, dtype, log)
     torch.manual_seed(a.seed)
-    trainer = DraftTrainer(target, Draft(state["config"]).to(device), a.minutes, log, (a.muon, a.adam))
-    if device.type == "cuda":
-        load_graphs(a.graphs)
-        ops.use_compiled()
-        trainer.opt.use_compiled()
-        trainer.loss = torch.compile(draft_loss, dynamic=False)
+    trainer = DraftTrainer(
+        target, Draft(state["config"]).to(device), a.minutes, log, (a.muon, a.adam)
+    )
     trainer.run(tokens, a.out, a.seed)
-    save_graphs(a.graphs)
 
 
 if __name__ == "__main__":

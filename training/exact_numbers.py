@@ -118,7 +118,11 @@ def calculation(rng: random.Random) -> Example:
             ("And plus {c}?", "Now add {c}.", "Add {c} to that.", "Plus {c}?", "And {c} more?")
         )
         turns.append(
-            Turn(casual(rng, more.format(c=c)), f"{r} + {c} = {r + c}", reasoning("add", r, c, r + c))
+            Turn(
+                casual(rng, more.format(c=c)),
+                f"{r} + {c} = {r + c}",
+                reasoning("add", r, c, r + c),
+            )
         )
     return Example("sum", f"{op}:{form}", f"{op}:{a},{b}", tuple(turns), str(r))
 
@@ -254,7 +258,9 @@ def unit(rng: random.Random) -> Example:
         think = f"One {big} is {plural(small, factor)}, and {n} x {factor} = {n * factor}."
     else:
         total = n * factor
-        text = casual(rng, form.format(n=plural(small, total), small=PLURALS.get(big, big + "s")))
+        text = casual(
+            rng, form.format(n=plural(small, total), small=PLURALS.get(big, big + "s"))
+        )
         answer = f"{plural(small, total)} = {plural(big, n)}."
         think = f"One {big} is {plural(small, factor)}, and {total} / {factor} = {n}."
     turn = Turn(text, answer, think)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from training.example import Example, Turn, casual
+from training.example import ALWAYS_HELD, Example, Turn, casual
 
 SORT_NUMBERS = (
     "Sort these numbers: {l}.", "Sort {l}.", "Put these numbers in order: {l}", "Order these numbers: {l}.",
@@ -76,7 +76,9 @@ def sort_numbers(rng: random.Random) -> Example:
     think = f"There are {len(some)} numbers. The {end} is {best}, so it comes first."
     turns = [Turn(casual(rng, form.format(l=listed(rng, some))), answer, think)]
     if rng.random() < 0.15:
-        more = rng.choice(("Now the other way round.", "And in reverse?", "Now in reverse order."))
+        more = rng.choice(
+            ("Now the other way round.", "And in reverse?", "Now in reverse order.")
+        )
         turns.append(Turn(more, ", ".join(map(str, sorted(some, reverse=not is_down)))))
     return Example("sort", form, f"sort:{some}", tuple(turns), answer)
 
@@ -101,7 +103,9 @@ def spelling(rng: random.Random, words: Sequence[str]) -> Example:
         turn = Turn(casual(rng, form.format(w=w)), answer, f"The letters are {letters}.")
         return Example("spell back", form, f"word:{w}", (turn,), "-".join(reversed(w)))
     form = rng.choice(SPELL)
-    turns = [Turn(casual(rng, form.format(w=w)), letters, f"The word is {w}. I go letter by letter.")]
+    turns = [
+        Turn(casual(rng, form.format(w=w)), letters, f"The word is {w}. I go letter by letter.")
+    ]
     if rng.random() < 0.2:
         more = rng.choice(("How many letters is that?", "How many letters are there?"))
         turns.append(Turn(more, f"{letters}: {len(w)} letters."))
@@ -134,7 +138,9 @@ def word_count(rng: random.Random, words: Sequence[str]) -> Example:
     some = [rng.choice(words) for _ in range(rng.randrange(2, 9))]
     sentence = " ".join(some)
     form = rng.choice(HOW_MANY_WORDS)
-    answer = ", ".join(f"{i} {w}" for i, w in enumerate(some, 1)) + f". There are {len(some)} words."
+    answer = (
+        ", ".join(f"{i} {w}" for i, w in enumerate(some, 1)) + f". There are {len(some)} words."
+    )
     turn = Turn(casual(rng, form.format(s=sentence)), answer)
     return Example("count", form, f"words:{sentence}", (turn,), f"{len(some)} words")
 
@@ -226,6 +232,11 @@ CAPITAL_FORMS = (
     "What is {c}'s capital?", "Which is the capital of {c}?", "Give me the capital of {c}.",
     "Please tell me what the capital of {c} is.", "What do you call the capital of {c}?",
 )  # fmt: skip
+HELD_CAPITAL_FORMS = (
+    "What is the name of {c}'s capital?",
+    "Which capital does {c} have?",
+    "Say the capital of {c}.",
+)
 COUNTRY_FORMS = (
     "{p} is the capital of which country?", "Which country has the capital {p}?", "What country is {p} the capital of?",
     "Of which country is {p} the capital?", "In which country is {p}?",
@@ -242,7 +253,7 @@ def capital(rng: random.Random) -> Example:
         country = c if c.startswith("the ") else c
         turns = [Turn(casual(rng, form.format(p=p)), f"{p} is the capital of {country}.")]
         return Example("country", f"{form}{c[0]}", "", tuple(turns), c)
-    form = rng.choice(CAPITAL_FORMS)
+    form = rng.choice(CAPITAL_FORMS + HELD_CAPITAL_FORMS)
     think = f"The question is about {c}. Its capital is {p}{dot}"
     turns = [Turn(casual(rng, form.format(c=c)), f"The capital of {c} is {p}{dot}", think)]
     if rng.random() < 0.25:
@@ -251,4 +262,5 @@ def capital(rng: random.Random) -> Example:
         more = rng.choice(("And of {d}?", "And the capital of {d}?", "What about {d}?"))
         stop = "" if q.endswith(".") else "."
         turns.append(Turn(more.format(d=d), f"The capital of {d} is {q}{stop}"))
-    return Example("capital", form, "", tuple(turns), p)
+    skeleton = ALWAYS_HELD * (form in HELD_CAPITAL_FORMS) + form
+    return Example("capital", skeleton, "", tuple(turns), p)

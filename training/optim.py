@@ -7,7 +7,6 @@ al. 2024); matrices of one shape go through the rounds as one batch.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -53,6 +52,8 @@ def is_matrix(name: str, p: Tensor) -> bool:
 class Optimizer:
     """Both methods, the masters, and the rounding of the shipped values."""
 
+    _orthogonal = staticmethod(orthogonal)
+
     def __init__(self, module: nn.Module, weight_decay: float = 0.01):
         self.params = dict(module.named_parameters())
         self.masters = {n: p.detach().clone() for n, p in self.params.items()}
@@ -68,11 +69,11 @@ class Optimizer:
                 self._adam.append(n)
         self._m = {n: torch.zeros_like(p) for n, p in self.params.items()}
         self._v = {n: torch.zeros_like(self.params[n]) for n in self._adam}
-        self._orthogonal: Callable[[Tensor], Tensor] = orthogonal
 
-    def use_compiled(self) -> None:
-        """Compile the Newton-Schulz rounds."""
-        self._orthogonal = torch.compile(orthogonal, dynamic=False)
+    @classmethod
+    def use_compiled(cls) -> None:
+        """Compile the Newton-Schulz rounds (once per process)."""
+        cls._orthogonal = staticmethod(torch.compile(orthogonal, dynamic=False))
 
     @torch.no_grad()
     def step(self, rates: Rates) -> None:

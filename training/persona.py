@@ -154,7 +154,11 @@ THOUGHTS = (
 def _answer(rng: random.Random, forms: tuple[str, ...]) -> tuple[str, str]:
     form = rng.choice(forms)
     text = form.format(
-        i=rng.choice(INTRO), l=rng.choice(LIMIT), o=rng.choice(OFFER), f=rng.choice(INSIDE), l2="that is another model."
+        i=rng.choice(INTRO),
+        l=rng.choice(LIMIT),
+        o=rng.choice(OFFER),
+        f=rng.choice(INSIDE),
+        l2="that is another model.",
     )
     return form, text
 

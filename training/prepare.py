@@ -1,6 +1,6 @@
 """Make the vocabulary and the word list from the corpus (once, on a CPU).
 
-    python -m training.prepare --corpus teacher-corpus.jsonl.zst --out DIR
+python -m training.prepare --corpus teacher-corpus.jsonl.zst --out DIR
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def main() -> None:
     p.add_argument("--rows", type=int, default=150_000, help="corpus rows used")
     a = p.parse_args()
     a.out.mkdir(parents=True, exist_ok=True)
-    rows = filter(None, map(data.to_example, itertools.islice(data.read_corpus(a.corpus), a.rows)))
+    rows = filter(
+        None, map(data.to_example, itertools.islice(data.read_corpus(a.corpus), a.rows))
+    )
     words = data.common_words(rows, 4000)
     (a.out / "words.json").write_text(json.dumps(words))
     vocab = tokenizer.train(sample_texts(a.corpus, words, a.rows), NANO.n_vocab)

@@ -118,7 +118,26 @@ TASKS = (
     ("builds a times table for a number", "It lists n times 1 to 10.", "def {f}(n):\n    return [n * i for i in range(1, 11)]", ("{f}({k})",)),
 )  # fmt: skip
 NAMES = "f solve compute my_function calculate run get_result do_it".split()
-STOP = {"a", "an", "the", "of", "in", "with", "to", "if", "is", "and", "every", "all", "as", "by", "from", "that", "into", "than"}
+STOP = {
+    "a",
+    "an",
+    "the",
+    "of",
+    "in",
+    "with",
+    "to",
+    "if",
+    "is",
+    "and",
+    "every",
+    "all",
+    "as",
+    "by",
+    "from",
+    "that",
+    "into",
+    "than",
+}
 
 
 def function_name(rng: random.Random, description: str) -> str:
@@ -167,6 +186,15 @@ def python(rng: random.Random) -> Example:
     think = f"The function {said}. I write it in a few lines and show a call."
     turns = [Turn(casual(rng, form.format(d=said)), answer, think)]
     if rng.random() < 0.15:
-        more = rng.choice(("How does it work?", "Explain it.", "Why does this work?", "Can you explain that?"))
-        turns.append(Turn(more, f"{text} Then print shows the result of {shown[0]}, which is {results[0]}."))
-    return Example("python", f"{form}:{description}", f"python:{said}", tuple(turns), results[0])
+        more = rng.choice(
+            ("How does it work?", "Explain it.", "Why does this work?", "Can you explain that?")
+        )
+        turns.append(
+            Turn(
+                more,
+                f"{text} Then print shows the result of {shown[0]}, which is {results[0]}.",
+            )
+        )
+    return Example(
+        "python", f"{form}:{description}", f"python:{said}", tuple(turns), results[0]
+    )

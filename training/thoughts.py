@@ -22,7 +22,13 @@ _PLANS: dict[str, tuple[str, ...]] = {
 _DEFAULT = (
     "I answer in one or two simple sentences.", "A short and clear answer is enough.", "I say what I know and keep it brief.",
 )  # fmt: skip
-_ASKS = ("The user says: {q}", "The question is: {q}", "The user asks: {q}", "They want to know: {q}", "Task: {q}")
+_ASKS = (
+    "The user says: {q}",
+    "The question is: {q}",
+    "The user asks: {q}",
+    "They want to know: {q}",
+    "Task: {q}",
+)
 
 
 def thought(rng: random.Random, kind: str, question: str) -> str:

@@ -58,7 +58,9 @@ def shifted(b: Batch) -> tuple[Tensor, Tensor]:
     return targets, torch.cat([roles[:, 1:], roles[:, :1]], 1).reshape(-1)
 
 
-def losses(model: Target, b: Batch, dtype: torch.dtype, sim: bool, trace: Trace) -> tuple[Tensor, Tensor]:
+def losses(
+    model: Target, b: Batch, dtype: torch.dtype, sim: bool, trace: Trace
+) -> tuple[Tensor, Tensor]:
     """Cross-entropy `(N,)` of every position and the targets' roles."""
     targets, roles = shifted(b)
     h = model.hidden(b.tokens, dtype, sim, trace)
@@ -79,7 +81,9 @@ def rebalance(model: Target, loads: dict[int, Tensor], rate: float) -> None:
 
 
 @torch.no_grad()
-def validate(model: Target, held: list[Batch], dtype: torch.dtype, sim: bool) -> dict[str, float]:
+def validate(
+    model: Target, held: list[Batch], dtype: torch.dtype, sim: bool
+) -> dict[str, float]:
     """Reply loss and accuracy on held-out prompts."""
     total = n = 0.0
     for b in held:
@@ -90,11 +94,15 @@ def validate(model: Target, held: list[Batch], dtype: torch.dtype, sim: bool) ->
     return {"val_loss": round(total / max(n, 1), 4)}
 
 
-def build_model(c: ModelConfig, source: dict[str, data.Tokens], device: torch.device, seed: int) -> Target:
+def build_model(
+    c: ModelConfig, source: dict[str, data.Tokens], device: torch.device, seed: int
+) -> Target:
     """Fresh weights and frequency-balanced hash tables."""
     torch.manual_seed(seed)
     model = Target(c)
-    flat = torch.cat([torch.from_numpy((t.flat & data.ID_MASK).astype("int64")) for t in source.values()])
+    flat = torch.cat(
+        [torch.from_numpy((t.flat & data.ID_MASK).astype("int64")) for t in source.values()]
+    )
     counts = torch.bincount(flat, minlength=c.n_vocab)
     for block, table in zip(model.blk, balanced_tables(c, counts, seed), strict=False):
         block.ffn_gate_tid2eid.copy_(table)
@@ -179,7 +187,9 @@ class Trainer:
             raise FloatingPointError(f"the loss is not a number at step {self.step}")
 
     def save(self) -> None:
-        checkpoint.save(Path(self.a.out) / "target.pt", self.model.c, self.model, self.opt, step=self.step)
+        checkpoint.save(
+            Path(self.a.out) / "target.pt", self.model.c, self.model, self.opt, step=self.step
+        )
 
 
 def warmup_batches(source: batches.Source, seed: int) -> list[Batch]:
@@ -193,7 +203,9 @@ def warmup_batches(source: batches.Source, seed: int) -> list[Batch]:
 
 
 def arguments() -> argparse.Namespace:
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     p.add_argument("--corpus", type=Path, required=True)
     p.add_argument("--prepared", type=Path, required=True, help="vocab.json and words.json")
     p.add_argument("--out", type=Path, required=True)
@@ -207,21 +219,8 @@ def arguments() -> argparse.Namespace:
     p.add_argument("--validate-every", type=int, default=500)
     p.add_argument("--save-seconds", type=float, default=150)
     p.add_argument("--no-compile", action="store_true")
-    p.add_argument("--graphs", type=Path, help="compiled graphs: read if there, else written")
     p.add_argument("--resume", type=Path)
     return p.parse_args()
-
-
-def load_graphs(path: Path | None) -> None:
-    """Take compiled graphs of an earlier process on the same kind of GPU."""
-    if path is not None and path.exists():
-        torch.compiler.load_cache_artifacts(path.read_bytes())
-
-
-def save_graphs(path: Path | None) -> None:
-    """Keep this process's compiled graphs."""
-    if path is not None and not path.exists() and (made := torch.compiler.save_cache_artifacts()):
-        path.write_bytes(made[0])
 
 
 def main() -> None:
@@ -243,12 +242,11 @@ def main() -> None:
     source = batches.Source(mix.train, device, a.rows)
     held = batches.validation_batches(mix.validation, device, a.rows)
     if not a.no_compile and device.type == "cuda":
-        load_graphs(a.graphs)
         ops.use_compiled()
-        trainer.opt.use_compiled()
+        Optimizer.use_compiled()
     warm = warmup_batches(source, a.seed) if device.type == "cuda" else []
     trainer.run(source, held, warm)
-    save_graphs(a.graphs)
+    (a.out / "target.done").touch()
 
 
 if __name__ == "__main__":
