@@ -289,8 +289,8 @@ def test_illegal_argument_is_named_and_nothing_is_written(library: Library) -> N
 
 def test_calls_of_several_threads_do_not_meet(library: Library) -> None:
     rng = np.random.default_rng(6)
-    jobs = [(_numbers(rng, 30, 600), _numbers(rng, 600, 80)) for _ in range(8)]
+    jobs = [(_numbers(rng, 90, 600), _numbers(rng, 600, 300)) for _ in range(8)]
     alone = [library.multiply(*job) for job in jobs]
     with ThreadPoolExecutor(4) as pool:
-        together = list(pool.map(lambda job: library.multiply(*job), jobs * 4))
+        together = list(pool.map(lambda job: library.multiply(*job), jobs * 8))
     assert all(np.array_equal(out, alone[i % 8]) for i, out in enumerate(together))

@@ -227,7 +227,7 @@ def test_other_library_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # Libraries that break the promise, and one that is plainly wrong.
 _SUM = b"sum[r][v] = NAME(fma)(factor[r], x[v], sum[r][v]);"
 _WRONG = {
-    "neighbours": (_SUM, _SUM + b" if (rows == 2) sum[r][v] *= 1.0000002f;"),
+    "neighbours": (_SUM, _SUM[:-1] + b" * (rows == 2 ? 1.0000002f : 1.0f);"),
     "value": (b"a += a_col;", b"a += a_col; q += q == 100;"),
 }
 
