@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -14,6 +15,19 @@ from ds4chat.tui.markdown.clean import clean
 
 _NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter", "ctrl+enter")
 _NOT_OURS = {"f6", "f7", "pageup", "pagedown"}  # keys of TextArea that the chat needs
+
+
+_LINE_ENDS = re.compile("\r\n|[\r\x85\u2028\u2029]")
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def safe(text: str) -> str:
+    """Text for the prompt: control characters become visible, every line end a line feed.
+
+    Nothing else changes, since the text is what the model will read: marks that right-to-left
+    scripts need stay, though the transcript shows them as replaced.
+    """
+    return _CONTROLS.sub(lambda found: clean(found[0]), _LINE_ENDS.sub("\n", text))
 
 
 def _kept_bindings() -> list[BindingType]:
@@ -87,15 +101,14 @@ class PromptArea(TextArea, inherit_bindings=False):
 
     def load(self, text: str) -> None:
         """Replace the whole text; the cursor goes to its end."""
-        self.text = clean(text.replace("\r\n", "\n").replace("\r", "\n"))
+        self.text = safe(text)
         self.move_cursor(self.document.end)
 
     async def _on_paste(self, event: events.Paste) -> None:
         """Insert a paste as one piece, whatever lines it has."""
         event.prevent_default()
         event.stop()
-        text = clean(event.text.replace("\r\n", "\n").replace("\r", "\n"))
-        if result := self._replace_via_keyboard(text, *self.selection):
+        if result := self._replace_via_keyboard(safe(event.text), *self.selection):
             self.move_cursor(result.end_location)
 
     async def _on_key(self, event: events.Key) -> None:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any, cast
+
 import pytest
 from textual.binding import Binding
 
+from ds4chat.demo import TOUR, ScriptedEngine
+from ds4chat.demo.script import default_info
+from ds4chat.protocol.commands import Load
 from ds4chat.protocol.events import ModelLoading, PrefillProgress, RoundVerified
+from ds4chat.protocol.types import SpecState
+from ds4chat.tui.controller import ChatController, Phase
 from ds4chat.tui.keys import SCREEN_KEYS
+from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.title import title_sequence
-from ds4chat.tui.widgets import keybar, panel, status
+from ds4chat.tui.view import ChatView
+from ds4chat.tui.widgets import header, keybar, panel, status
 from ds4chat.tui.widgets.completion import CompletionList
-from ds4chat.tui.widgets.prompt import PromptArea
+from ds4chat.tui.widgets.prompt import PromptArea, safe
 
 
 def test_bars_and_shares() -> None:
@@ -99,3 +109,60 @@ def test_title_is_harmless_and_bounded() -> None:
     assert sequence.startswith("\x1b]2;a␇␛]2;bx")
     assert sequence.endswith("x\x1b\\")
     assert len(sequence) < 100
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\r\nb\rc\u2028d\x85e", "a\nb\nc\nd\ne"),
+        ("tab\tstays\n", "tab\tstays\n"),
+        ("\x1b[2J\x07\x9b\x7f\x00", "␛[2J␇\ufffd␡␀"),
+        ("lone \ud800", "lone \ufffd"),
+        ("שלום\u200f!", "שלום\u200f!"),
+        ("[/red]", "[/red]"),
+    ],
+)
+def test_prompt_text_is_safe_and_otherwise_unchanged(text: str, shown: str) -> None:
+    assert safe(text) == shown
+
+
+class TestHeader:
+    def chat(self, **changes: Any) -> ChatController:
+        """A chat whose model is ready; only what the header reads is used."""
+        options = ChatOptions()
+        link = ScriptedEngine(TOUR, pace=0)
+        view = cast(ChatView, None)
+        chat = ChatController(link, Load(request_id=0, model_path=""), options, view)
+        chat.phase = Phase.READY
+        chat.info = replace(default_info(), **changes)
+        chat.n_context = 4_100
+        chat.tps = 41.23
+        return chat
+
+    def test_whole_line(self) -> None:
+        chat = self.chat(name="flash-0731", quant="q2")
+        assert header.fit(chat, 120) == (
+            "flash-0731 q2 · DSpark 5 · speculative · temp 0 · ctx 4.1k/32k",
+            "41.2 tok/s",
+        )
+
+    def test_narrow_lines_drop_the_least_important_and_always_fit(self) -> None:
+        chat = self.chat(name="flash-0731", quant="q2")
+        for width in range(40, 121):
+            left, right = header.fit(chat, width)
+            assert len(left) + len(right) + 11 <= width
+            assert left.startswith("flash-0731 q2")
+        assert header.fit(chat, 60)[0] == "flash-0731 q2 · speculative"
+
+    def test_a_hostile_model_name_cannot_control_the_terminal(self) -> None:
+        left, _ = header.fit(self.chat(name="\x1b[2Jx\n" + "y" * 500), 200)
+        assert left.startswith("␛[2Jx y")
+        assert len(left) < 120
+
+    def test_a_parked_or_dead_engine_shows(self) -> None:
+        chat = self.chat()
+        chat.figures.state = SpecState.PARKED
+        chat.phase = Phase.DEAD
+        left, _ = header.fit(chat, 120)
+        assert "parked" in left
+        assert left.endswith("dead")
