@@ -7,6 +7,7 @@ import gc
 from typing import ClassVar
 
 from textual.app import App
+from textual.driver import Driver
 
 from ds4chat import paths
 from ds4chat.errors import Ds4Error
@@ -17,6 +18,7 @@ from ds4chat.tui import themes
 from ds4chat.tui.bridge import EngineReported
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.chat import ChatScreen
+from ds4chat.tui.terminal_input import guard
 
 TOUR_BANNER = (
     "Recorded tour: a scripted engine answers, not a model. Text and speeds are made up."
@@ -52,6 +54,12 @@ class Ds4ChatApp(App[None]):
         self.theme = chosen.screen.name
         self._link = link
         self.chat_screen = ChatScreen(link, load, options, chosen.palette)
+
+    def get_driver_class(self) -> type[Driver]:
+        """The platform's driver, reading through our filter."""
+        driver = super().get_driver_class()
+        guard(driver)
+        return driver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Source colours, for themes that have none."""

@@ -307,7 +307,7 @@ class ChatScreen(Screen[None]):
 
     def hint(self, text: str) -> None:
         """Say something that need not stay."""
-        self.notify(text, timeout=3, markup=False)
+        self.notify(clean_line(text), timeout=3, markup=False)
 
     # Size and title.
 
