@@ -7,6 +7,7 @@ The drafter always runs its whole block (attention inside is not causal) and tak
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 
 from ds4chat.draft.config import DraftConfig
 from ds4chat.model.config import BlockConfig
-from ds4chat.model.kv import poison_ring, ring_rows, ring_size
+from ds4chat.model.kv import fill_ring, poison_ring, ring_part, ring_size, to_numpy
 from ds4chat.model.layers.attention import finish, make_kv, make_queries
 from ds4chat.model.layers.feed_forward import feed_forward
 from ds4chat.model.plan import Plan
@@ -64,8 +65,18 @@ class DraftLog:
 
     def logical_state(self, n: int) -> dict[str, NDArray[Any]]:
         """The last 128 rows of each stage in position order."""
+        return {name: to_numpy(part) for name, part in self.lazy_state(n).items()}
+
+    def lazy_state(self, n: int) -> dict[str, mx.array]:
+        """The same, not evaluated."""
         start = max(0, n - self._window)
-        return {f"draft.{s}.window": ring_rows(r, start, n) for s, r in enumerate(self.rings)}
+        return {f"draft.{s}.window": ring_part(r, start, n) for s, r in enumerate(self.rings)}
+
+    def restore(self, n: int, state: Mapping[str, NDArray[Any]]) -> None:
+        """Hold the rows of `n` tokens, as `lazy_state` gave them."""
+        for s, ring in enumerate(self.rings):
+            rows = state[f"draft.{s}.window"]
+            self.rings[s] = fill_ring(ring, n - len(rows), rows)
 
     def poison(self, n: int) -> None:
         """Fill every slot outside the logical state with NaN (tests of exactness)."""

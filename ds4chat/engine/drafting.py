@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ds4chat.draft.verify import cut_at_end
+from ds4chat.engine.api import RoundReport
 from ds4chat.engine.policy_base import Scheduler, count
 from ds4chat.engine.runner import Proposal, Runner, Timeline
 from ds4chat.engine.sampling import margin
@@ -40,6 +41,18 @@ class Draft:
     def is_empty(self) -> bool:
         """Whether nothing is put before the target: the anchor goes alone."""
         return not self.kept and self.end is None
+
+    def report(self, number: int, n_accepted: int, verify_s: float) -> RoundReport:
+        """What happened, for the session's `last_report`; an empty round has the number 0."""
+        return RoundReport(
+            round=0 if self.is_empty else number,
+            proposal=self.kept,
+            confidences=self.confidences,
+            n_accepted=n_accepted,
+            draft_s=self.draft_s,
+            verify_s=verify_s,
+            reason=self.reason,
+        )
 
     def tokens(
         self, first: Token, rows: NDArray[np.float32], number: int, n: int

@@ -135,6 +135,11 @@ class Engine:
         return self._options.end_ids
 
     @property
+    def fingerprints(self) -> tuple[str, str]:
+        """Fingerprints of the model and of the support file (empty without one)."""
+        return self._loaded.model_print, self._loaded.support_print
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer."""
         return self._loaded.tokenizer

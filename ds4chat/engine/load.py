@@ -15,6 +15,7 @@ from ds4chat.draft.config import DraftConfig
 from ds4chat.draft.dspark import Drafter
 from ds4chat.draft.metadata import read_draft_config
 from ds4chat.engine.backend import Backend
+from ds4chat.engine.fingerprint import fingerprint
 from ds4chat.errors import ModelFileError
 from ds4chat.formats.gguf import GgufFile, TensorEntry
 from ds4chat.formats.show import shown_path
@@ -50,6 +51,8 @@ class Loaded:
     is_large: bool
     load_s: float
     notes: tuple[str, ...]
+    model_print: str
+    support_print: str  # empty: no support file
 
 
 @dataclass(slots=True, kw_only=True)
@@ -140,6 +143,8 @@ def load(
             is_large=is_large,
             load_s=time.perf_counter() - start,
             notes=pair.warnings + ((effort.note,) if effort.note else ()),
+            model_print=fingerprint(pair.base),
+            support_print=fingerprint(pair.support) if pair.support is not None else "",
         )
 
 

@@ -7,15 +7,17 @@ grows behind an unevaluated array.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
 from ds4chat.draft.dspark import Drafter, DraftLog
-from ds4chat.model.kv import MAX_ROWS, KVLog
+from ds4chat.engine.snapshot_chain import Lineage
+from ds4chat.model.kv import MAX_ROWS, KVLog, to_numpy
 from ds4chat.model.target import Target
 
 PREFILL_CHUNK = 256
@@ -24,10 +26,14 @@ PREFILL_CHUNK = 256
 
 @dataclass(slots=True, kw_only=True)
 class Timeline:
-    """All state of one session: the target's log and the drafter's context rows."""
+    """All state of one session: the target's log and the drafter's context rows.
+
+    `lineage` knows the last snapshot of these very rows.
+    """
 
     log: KVLog
     rings: DraftLog | None
+    lineage: Lineage = field(default_factory=Lineage)
 
     def arrays(self) -> list[mx.array]:
         """All arrays of the state."""
@@ -36,6 +42,29 @@ class Timeline:
     def n_bytes(self) -> int:
         """Bytes that the arrays hold."""
         return sum(a.nbytes for a in self.arrays())
+
+    def lazy_state(self, since: int = 0) -> dict[str, mx.array]:
+        """The logical state, not evaluated; of compressed rows those after `since` tokens."""
+        state = self.log.lazy_state(since)
+        if self.rings is not None:
+            state.update(self.rings.lazy_state(self.log.n))
+        return state
+
+    def logical_state(self) -> dict[str, NDArray[Any]]:
+        """The logical state, copied; bfloat16 comes as its bits."""
+        return {name: to_numpy(part) for name, part in self.lazy_state().items()}
+
+    def restore(self, n: int, state: Mapping[str, NDArray[Any]]) -> None:
+        """Hold a logical state of `n` tokens."""
+        self.log.restore(n, state)
+        if self.rings is not None:
+            self.rings.restore(n, state)
+
+    def poison(self) -> None:
+        """Fill every slot outside the logical state with NaN (tests of exactness)."""
+        self.log.poison()
+        if self.rings is not None:
+            self.rings.poison(self.log.n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ from ds4chat.engine.drafting import Draft, Drafting
 from ds4chat.engine.policy_base import PolicyEvent, RoundOutcome, Scheduler
 from ds4chat.engine.runner import Runner, Timeline
 from ds4chat.engine.sampling import choose, margin
+from ds4chat.engine.snapshot_chain import Head
 from ds4chat.errors import ContextFullError, EngineError, NonFiniteError
 from ds4chat.protocol.types import Sampling, Source, SpecOptions, Token
 
@@ -229,16 +230,29 @@ class Session:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The logical state: name to array (engine.md 1.5); drafter rows under `draft.`."""
-        timeline = self._open()
-        state: dict[str, NDArray[Any]] = {
+        return {
             "n": np.array(self.n, np.int64),
             "ids": np.array(self._ids, np.int64),
             "logits": self.logits(),
+            **self._open().logical_state(),
         }
-        state.update(timeline.log.logical_state())
-        if timeline.rings is not None:
-            state.update(timeline.rings.logical_state(self.n))
-        return state
+
+    def head(self) -> Head:
+        """What a snapshot holds beside the arrays; raises EngineError without any logits."""
+        return Head(
+            ids=self.ids,
+            row=self.logits(),
+            sampling=self._sampling,
+            next_source=self._next_source,
+            n_rounds=self._n_rounds,
+        )
+
+    def resume(self, head: Head, timeline: Timeline) -> None:
+        """Go on from a snapshot: `timeline` holds the arrays of `head.ids`."""
+        self._open()
+        self._timeline, self._ids, self._row = timeline, list(head.ids), head.row
+        self._sampling, self._next_source = head.sampling, head.next_source
+        self._n_rounds = head.n_rounds
 
     @property
     def timeline(self) -> Timeline:
@@ -247,10 +261,7 @@ class Session:
 
     def poison(self) -> None:
         """Fill every slot outside the logical state with NaN (tests of exactness)."""
-        timeline = self._open()
-        timeline.log.poison()
-        if timeline.rings is not None:
-            timeline.rings.poison(self.n)
+        self._open().poison()
 
     def kv_bytes(self) -> int:
         """Bytes that the state holds."""
@@ -304,15 +315,7 @@ class Session:
         return verdict.n_accepted, verdict.next_token
 
     def _report(self, draft: Draft, n_accepted: int, verify_s: float) -> None:
-        self.last_report = RoundReport(
-            round=0 if draft.is_empty else self._n_rounds,
-            proposal=draft.kept,
-            confidences=draft.confidences,
-            n_accepted=n_accepted,
-            draft_s=draft.draft_s,
-            verify_s=verify_s,
-            reason=draft.reason,
-        )
+        self.last_report = draft.report(self._n_rounds, n_accepted, verify_s)
         outcome = RoundOutcome(
             tested=len(draft.kept),
             accepted=n_accepted,
@@ -330,15 +333,7 @@ class Session:
         step_s = time.perf_counter() - start
         self._commit([token], rows[0], Source.PLAIN)
         self._scheduler.note_plain(step_s)
-        self.last_report = RoundReport(
-            round=0,
-            proposal=(),
-            confidences=(),
-            n_accepted=0,
-            draft_s=0.0,
-            verify_s=step_s,
-            reason=reason,
-        )
+        self.last_report = Draft(reason=reason, is_round=False).report(0, 0, step_s)
 
     # -- the timeline ----------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ derives from n and no slot is used again before its row has left the window by a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,14 +119,18 @@ class KVLog:
 
     def logical_state(self) -> dict[str, NDArray[Any]]:
         """The rows that count at n tokens, in position or index order."""
-        state: dict[str, NDArray[Any]] = {}
+        return {name: to_numpy(part) for name, part in self.lazy_state().items()}
+
+    def lazy_state(self, since: int = 0) -> dict[str, mx.array]:
+        """The logical state, not evaluated; of compressed rows those after `since` tokens."""
+        state: dict[str, mx.array] = {}
         for i, layer in enumerate(self.layers):
-            state.update(self._layer_state(f"layers.{i}.", layer))
+            state.update(self._layer_state(f"layers.{i}.", layer, since))
         return state
 
-    def _layer_state(self, prefix: str, layer: LayerCache) -> dict[str, NDArray[Any]]:
+    def _layer_state(self, prefix: str, layer: LayerCache, since: int) -> dict[str, mx.array]:
         n, span = self.n, self._config.block.window - 1
-        state = {prefix + "window": ring_rows(layer.window, max(0, n - span), n)}
+        state = {prefix + "window": ring_part(layer.window, max(0, n - span), n)}
         if layer.ratio == 0:
             return state
         start = open_start(layer.ratio, n)
@@ -134,9 +139,29 @@ class KVLog:
             ("index_", layer.index_rows, layer.index_raw),
         ):
             if rows is not None and raw is not None:
-                state[f"{prefix}{name}rows"] = to_numpy(rows)[: n // layer.ratio]
-                state[f"{prefix}{name}raw"] = ring_rows(raw, start, n)
+                state[f"{prefix}{name}rows"] = rows[since // layer.ratio : n // layer.ratio]
+                state[f"{prefix}{name}raw"] = ring_part(raw, start, n)
         return state
+
+    def restore(self, n: int, state: Mapping[str, NDArray[Any]]) -> None:
+        """Hold the logical state of `n` tokens, as `logical_state` gave it."""
+        self.n = n
+        for i, layer in enumerate(self.layers):
+            self._restore_layer(f"layers.{i}.", layer, state)
+
+    def _restore_layer(
+        self, prefix: str, layer: LayerCache, state: Mapping[str, NDArray[Any]]
+    ) -> None:
+        window = state[prefix + "window"]
+        layer.window = fill_ring(layer.window, self.n - len(window), window)
+        if layer.rows is None or layer.raw is None:
+            return
+        start = open_start(layer.ratio, self.n)
+        layer.rows = _fill_rows(layer.rows, state[prefix + "rows"])
+        layer.raw = fill_ring(layer.raw, start, state[prefix + "raw"])
+        if layer.index_rows is not None and layer.index_raw is not None:
+            layer.index_rows = _fill_rows(layer.index_rows, state[prefix + "index_rows"])
+            layer.index_raw = fill_ring(layer.index_raw, start, state[prefix + "index_raw"])
 
     def poison(self) -> None:
         """Fill every slot outside the logical state with NaN (tests of exactness)."""
@@ -167,9 +192,24 @@ def _poison(array: mx.array, kept: NDArray[np.int64]) -> mx.array:
     return mx.where(mx.array(is_kept).reshape(shape), array, mx.nan).astype(array.dtype)
 
 
-def ring_rows(ring: mx.array, start: int, stop: int) -> NDArray[Any]:
+def ring_part(ring: mx.array, start: int, stop: int) -> mx.array:
     """Rows of positions start..stop-1 in position order."""
-    return to_numpy(ring)[np.arange(start, stop) % ring.shape[0]]
+    if start == stop:
+        return ring[:0]
+    return ring[mx.array((np.arange(start, stop) % ring.shape[0]).astype(np.int32))]
+
+
+def fill_ring(ring: mx.array, start: int, rows: NDArray[Any]) -> mx.array:
+    """A ring like `ring` with `rows` at the slots of the positions from `start` on."""
+    filled = np.zeros(ring.shape, rows.dtype)
+    filled[np.arange(start, start + len(rows)) % ring.shape[0]] = rows
+    return from_numpy(filled, ring.dtype)
+
+
+def _fill_rows(old: mx.array, rows: NDArray[Any]) -> mx.array:
+    filled = np.zeros((padded(len(rows)), *rows.shape[1:]), rows.dtype)
+    filled[: len(rows)] = rows
+    return from_numpy(filled, old.dtype)
 
 
 def to_numpy(array: mx.array) -> NDArray[Any]:
@@ -177,3 +217,9 @@ def to_numpy(array: mx.array) -> NDArray[Any]:
     if array.dtype == mx.bfloat16:
         array = array.view(mx.uint16)
     return np.array(array)
+
+
+def from_numpy(array: NDArray[Any], dtype: mx.Dtype) -> mx.array:
+    """The reverse of `to_numpy`."""
+    made = mx.array(array)
+    return made.view(mx.bfloat16) if dtype == mx.bfloat16 else made
