@@ -66,3 +66,8 @@ def test_guard_replaces_the_parser_of_a_driver_that_has_one(
     guard(HeadlessDriver)
     guard(LinuxDriver)
     assert vars(linux_driver)["XTermParser"] is ChatParser
+
+
+def test_a_piece_that_is_all_held_back_is_not_the_end() -> None:
+    found = parsed(PASTE_START + "a", "\x1b", "[201~", "x")
+    assert [type(event) for event in found] == [events.Paste, events.Key]
