@@ -4,7 +4,7 @@ Written from the description of the architecture alone: whole sequences, nothing
 loops over positions. It shares no code with ds4chat; weights come through the gguf package.
 """
 
-from tests.reference.draft import DraftOutput, draft
+from tests.reference.draft import DraftOutput, draft, draft_context
 from tests.reference.pair import ReferencePair, read_pair
 from tests.reference.target import TargetOutput, run_target
 
@@ -13,6 +13,7 @@ __all__ = [
     "ReferencePair",
     "TargetOutput",
     "draft",
+    "draft_context",
     "read_pair",
     "run_target",
 ]

@@ -39,18 +39,14 @@ def draft(
     """Draft behind `captures` `(n, layers * D)` of positions 0..n-1; `anchor` stands at n."""
     sizes, n = pair.sizes, len(captures)
     embedding, head = pair.base["token_embd.weight"], pair.base["output.weight"]
-    first, last = pair.stage(0), pair.stage(sizes.stages - 1)
-    start = max(0, n - sizes.window)
-    main = [
-        rms_norm(first["main_proj.weight"] @ c, first["main_norm.weight"], sizes.rms_eps)
-        for c in captures[start:]
-    ]
+    last, start = pair.stage(sizes.stages - 1), max(0, n - sizes.window)
     ids = [anchor] + [sizes.noise] * (sizes.block - 1)
     streams = np.stack([np.tile(embedding[i], (sizes.streams, 1)) for i in ids])
     margin = math.inf
     for index in range(sizes.stages):
+        context = draft_context(pair, captures, index, round_trips=round_trips)
         stage = Stage(pair, index, round_trips)
-        margin = min(margin, stage.run(streams, main, start))
+        margin = min(margin, stage.run(streams, context, start))
     h = [hyper_head(x, last, "hc_head", sizes) for x in streams]
     base = np.stack([head @ rms_norm(x, last["norm.weight"], sizes.rms_eps) for x in h])
     tokens, logits, confidence, previous = [], [], [], anchor
@@ -70,6 +66,20 @@ def draft(
     )
 
 
+def draft_context(
+    pair: ReferencePair, captures: Array, stage: int, *, round_trips: bool
+) -> Array:
+    """A stage's keys `(up to W, d)` of the last committed positions."""
+    sizes, n, first = pair.sizes, len(captures), pair.stage(0)
+    start, own = max(0, n - sizes.window), Stage(pair, stage, round_trips)
+    rows = []
+    for position in range(start, n):
+        projected = first["main_proj.weight"] @ captures[position]
+        main = rms_norm(projected, first["main_norm.weight"], sizes.rms_eps)
+        rows.append(own.key(main, position))
+    return np.stack(rows)
+
+
 class Stage:
     """One draft stage: a block of ratio 0 that sees context rows and its whole block."""
 
@@ -87,14 +97,13 @@ class Stage:
         row = rotate(row, position, self.angles)
         return fp8_round_trip(row, self.sizes.rope_dim) if self.round_trips else row
 
-    def run(self, streams: Array, main: list[Array], start: int) -> float:
+    def run(self, streams: Array, context: Array, start: int) -> float:
         """Replace the streams by the stage's; returns the least router margin."""
-        sizes, n = self.sizes, start + len(main)
+        sizes, n = self.sizes, start + len(context)
         branch = [hyper_pre(x, self.w, "hc_attn", sizes) for x in streams]
         normed = [self.norm(x, "attn_norm") for x, _, _ in branch]
-        context = [self.key(x, start + i) for i, x in enumerate(main)]
         block = [self.key(x, n + i) for i, x in enumerate(normed)]
-        keys, margin = np.stack(context + block), math.inf
+        keys, margin = np.stack([*context, *block]), math.inf
         for i, (_, post, mixing) in enumerate(branch):
             low = self.norm(self.w["attn_q_a.weight"] @ normed[i], "attn_q_a_norm")
             q = (self.w["attn_q_b.weight"] @ low).reshape(sizes.heads, -1)
