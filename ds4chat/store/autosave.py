@@ -1,0 +1,84 @@
+"""A thread that writes for the screen, which must never wait for a disk."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from ds4chat.errors import SessionFileError
+
+
+class Writer(Protocol):
+    """What a session writes through: a `Journal`, or an `Autosaver` before one."""
+
+    def append(self, line: bytes, *, sync: bool) -> None:
+        """Write a line; with `sync`, have the disk hold it."""
+
+    def retry(self) -> bool:
+        """Try to write what waits; whether nothing waits any more."""
+
+    def close(self) -> None:
+        """Write what waits and end."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """A line to write, or (no line) a call for all that waits."""
+
+    line: bytes = b""
+    sync: bool = True
+    done: threading.Event | None = None
+
+
+class Autosaver:
+    """Appends on a thread of its own, in order; failures are told to `on_trouble` there.
+
+    Args:
+        journal: where the lines go.
+        on_trouble: called with each failure that the journal tells of. Must not block.
+    """
+
+    def __init__(self, journal: Writer, on_trouble: Callable[[SessionFileError], None]) -> None:
+        self._journal = journal
+        self._on_trouble = on_trouble
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="autosave", daemon=True)
+        self._thread.start()
+
+    def append(self, line: bytes, *, sync: bool) -> None:
+        """Have a line written soon. Returns at once."""
+        self._jobs.put(_Job(line, sync))
+
+    def retry(self, timeout_s: float = 10.0) -> bool:
+        """Wait until all lines so far are written; False: some are not, or it took longer."""
+        done = threading.Event()
+        self._jobs.put(_Job(done=done))
+        return done.wait(timeout_s) and self._journal.retry()
+
+    def close(self) -> None:
+        """Write what waits and end the thread; a failure goes to `on_trouble`."""
+        if self._thread.is_alive():
+            self._jobs.put(None)
+            self._thread.join()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            self._guard(lambda job=job: self._do(job))  # type: ignore[misc]
+            if job.done is not None:
+                job.done.set()
+        self._guard(self._journal.close)
+
+    def _do(self, job: _Job) -> None:
+        if job.done is None:
+            self._journal.append(job.line, sync=job.sync)
+        else:
+            self._journal.retry()
+
+    def _guard(self, work: Callable[[], object]) -> None:
+        try:
+            work()
+        except SessionFileError as error:
+            self._on_trouble(error)

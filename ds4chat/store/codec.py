@@ -1,0 +1,199 @@
+"""A record as a line and back.
+
+A line is a JSON object `{"kind": ..., "n": ..., "at": ..., fields ..., "sum": "xxxxxxxx"}` and
+a line feed. `sum` is the CRC-32, eight hex digits, of the line's UTF-8 bytes before `,"sum"`.
+Fields that this program does not know are passed over.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import types
+import typing
+import zlib
+from collections.abc import Hashable
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from ds4chat.protocol.types import Source, Span, Token
+from ds4chat.store.records import KINDS, Entry, Record, Unknown, kind_of
+
+MAX_LINE_BYTES = 64 * 1024 * 1024
+_SUM = b',"sum":"'
+_TAIL_BYTES = len(_SUM) + 8 + len(b'"}')
+_N_SPAN = 7
+
+
+class BadLineError(ValueError):
+    """A line cannot be used; the text says why."""
+
+
+def encode(entry: Entry) -> bytes:
+    """`entry` as a line, line feed included.
+
+    Raises:
+        ValueError: the line would be longer than `MAX_LINE_BYTES`.
+    """
+    if isinstance(entry.record, Unknown):
+        return entry.record.raw.encode() + b"\n"
+    fields = {"kind": kind_of(entry.record), "n": entry.n, "at": entry.at}
+    fields |= {
+        name: value
+        for name, value in (("turns", entry.turns), ("check", entry.check))
+        if value is not None
+    }
+    head = _dump(fields | _plain(entry.record))[:-1]
+    line = head + _SUM + _sum(head) + b'"}\n'
+    if len(line) > MAX_LINE_BYTES:
+        raise ValueError(f"a line of {len(line):,} bytes; the limit is {MAX_LINE_BYTES:,}")
+    return line
+
+
+def decode(line: bytes) -> Entry:
+    """Read one line, without its line feed.
+
+    Raises:
+        BadLineError: it is damaged, or its fields have the wrong types.
+    """
+    if len(line) > MAX_LINE_BYTES:
+        raise BadLineError(f"longer than {MAX_LINE_BYTES:,} bytes")
+    if not is_sound(line):
+        raise BadLineError("its check sum does not fit: damaged, or changed by hand")
+    return _entry(parse(line), line)
+
+
+def is_sound(line: bytes) -> bool:
+    """Whether a line, without its line feed, ends with the sum of what stands before."""
+    head, tail = line[:-_TAIL_BYTES], line[-_TAIL_BYTES:]
+    return tail == _SUM + _sum(head) + b'"}'
+
+
+def parse(line: bytes) -> dict[str, Any]:
+    """A line as a JSON object, its sum not looked at. Raises BadLineError."""
+    try:
+        fields = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise BadLineError("not JSON") from error
+    if not isinstance(fields, dict):
+        raise BadLineError("not a JSON object")
+    return fields
+
+
+def _entry(fields: dict[str, Any], line: bytes) -> Entry:
+    kind = fields.get("kind")
+    try:
+        record: Record
+        if not isinstance(kind, str):
+            raise TypeError(f"kind: wanted text, got {kind!r:.40}")
+        if kind in KINDS:
+            record = _build(KINDS[kind], fields)
+        else:
+            record = Unknown(kind=kind, raw=line.decode())
+        return Entry(
+            n=_convert(int, fields["n"]),
+            at=_convert(str, fields["at"]),
+            record=record,
+            turns=_convert(int | None, fields.get("turns")),
+            check=_convert(str | None, fields.get("check")),
+        )
+    except KeyError as error:
+        raise BadLineError(f"{kind!r:.40}: no field {error.args[0]!r:.40}") from error
+    except (TypeError, ValueError, OverflowError) as error:
+        raise BadLineError(f"{kind!r:.40}: {error}") from error
+
+
+def _sum(head: bytes) -> bytes:
+    return b"%08x" % zlib.crc32(head)
+
+
+def _dump(fields: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(fields, ensure_ascii=False, separators=(",", ":")).encode()
+    except UnicodeEncodeError:  # lone surrogates travel as escapes
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Span):
+        return _plain_span(value)
+    if dataclasses.is_dataclass(value):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # "nan", "inf", "-inf": JSON has no such numbers
+    return value
+
+
+def _plain_span(span: Span) -> list[Any]:
+    token = span.token
+    return [
+        span.text, token.id, token.source, token.round, token.position,
+        _plain(token.confidence), _plain(token.margin),
+    ]  # fmt: skip
+
+
+def _build(kind: type[Any], fields: Any) -> Any:
+    if kind is Span:
+        return _build_span(fields)
+    if not isinstance(fields, dict):
+        raise TypeError(f"{kind.__name__}: wanted an object, got {type(fields).__name__}")
+    hints = _hints(typing.cast(Hashable, kind))
+    return kind(
+        **{name: _convert(hints[name], fields[name]) for name in hints if name in fields}
+    )
+
+
+def _build_span(row: Any) -> Span:
+    if not isinstance(row, list) or len(row) < _N_SPAN:
+        raise TypeError(f"a token: wanted a list of {_N_SPAN}, got {row!r:.40}")
+    text, number, source, in_round, position, confidence, margin = row[:_N_SPAN]
+    return Span(
+        text=_convert(str, text),
+        token=Token(
+            id=_convert(int, number),
+            source=Source(source),
+            round=_convert(int, in_round),
+            position=_convert(int, position),
+            confidence=None if confidence is None else _convert(float, confidence),
+            margin=_convert(float, margin),
+        ),
+    )
+
+
+@cache
+def _hints(kind: Hashable) -> dict[str, Any]:
+    return typing.get_type_hints(typing.cast(type[Any], kind))
+
+
+def _convert(hint: Any, value: Any) -> Any:
+    if type(value) is hint:
+        return value
+    origin = typing.get_origin(hint)
+    if origin in (types.UnionType, typing.Union):
+        options = [o for o in typing.get_args(hint) if o is not type(None)]
+        return None if value is None else _convert(options[0], value)
+    if origin is tuple:
+        return _convert_tuple(typing.get_args(hint), value)
+    if dataclasses.is_dataclass(hint):
+        return _build(typing.cast(type[Any], hint), value)
+    return _convert_scalar(hint, value)
+
+
+def _convert_tuple(args: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise TypeError(f"wanted a list, got {value!r:.40}")
+    if args[1:] == (Ellipsis,):
+        return tuple(_convert(args[0], item) for item in value)
+    return tuple(_convert(a, item) for a, item in zip(args, value, strict=True))
+
+
+def _convert_scalar(hint: Any, value: Any) -> Any:
+    if issubclass(hint, StrEnum):
+        return hint(value)
+    if hint is float and (type(value) is int or value in ("nan", "inf", "-inf")):
+        return float(value)
+    raise TypeError(f"wanted {hint.__name__}, got {value!r:.40}")
