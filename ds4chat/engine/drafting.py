@@ -74,6 +74,7 @@ class Draft:
                 position=i + 1,
                 confidence=self.confidences[i],
                 margin=margin(rows[i]),
+                logit=float(rows[i][self.kept[i]]),
             )
             for i in range(n - 1)
         ]

@@ -291,6 +291,8 @@ class Engine:
                 "exact but not faster than plain decoding"
             ),
             think_default=ThinkMode.HIGH if can_think else ThinkMode.OFF,
+            fingerprint=loaded.model_print,
+            support_fingerprint=loaded.support_print,
             notes=loaded.notes + tuple(note for note in (notice, self._ctx_note()) if note),
         )
 

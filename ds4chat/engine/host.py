@@ -22,7 +22,7 @@ from typing import NoReturn
 from ds4chat import __version__, settings
 from ds4chat.engine import host_guard, host_pipe
 from ds4chat.engine.api import SessionApi
-from ds4chat.engine.host_inbox import Accepted, Inbox
+from ds4chat.engine.host_inbox import Accepted, Inbox, Nudge
 from ds4chat.engine.host_open import HostedEngine, LoadProgress, OpenEngine, open_engine
 from ds4chat.engine.turn_plan import TurnControls, TurnPlan, TurnTools
 from ds4chat.engine.turns import MIN_REPORT_S, Turn
@@ -79,7 +79,9 @@ class LoadingReport:
 class Host:
     """Carries out commands, one at a time, and advances running turns in between.
 
-    When several lanes have a turn, the one that has used least engine time goes next.
+    When several lanes have a turn, prompts are read first, each to its end; then the lane that
+    has decoded for the least engine time goes next. A paused lane waits until it is resumed or
+    cancelled.
     """
 
     def __init__(
@@ -103,7 +105,7 @@ class Host:
         """Serve until `Shutdown` or the end of input; returns the exit status."""
         try:
             while True:
-                if self._turns and self._inbox.is_empty:
+                if self._inbox.is_empty and self._ready():
                     self._advance()
                     continue
                 item = self._inbox.get()
@@ -121,7 +123,9 @@ class Host:
         if shutdown is not None:
             self._emit(Done(request_id=shutdown.request_id))
 
-    def _carry_out(self, item: Command | Accepted) -> None:
+    def _carry_out(self, item: Command | Accepted | Nudge) -> None:
+        if isinstance(item, Nudge):
+            return
         command = item.submit if isinstance(item, Accepted) else item
         try:
             if isinstance(item, Accepted):
@@ -241,8 +245,12 @@ class Host:
             self._inbox.release(lane)  # first: the answer to this event may be a `Submit`
         self._emit(event)
 
+    def _ready(self) -> list[Turn]:
+        return [turn for turn in self._turns.values() if not turn.is_waiting]
+
     def _advance(self) -> None:
-        turn = min(self._turns.values(), key=lambda turn: turn.engine_s)
+        turns = self._ready() or self._turns.values()  # all wait: the end has come
+        turn = min(turns, key=lambda turn: (turn.is_prefilled, turn.engine_s))
         try:
             turn.advance()
         except Exception as error:  # noqa: BLE001 - the engine loop: see the style page

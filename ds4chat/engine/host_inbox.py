@@ -1,8 +1,8 @@
 """Commands on their way from the pipe to the engine's thread.
 
 One thread reads lines and only that: it queues most commands, and sets the flags of a running
-turn for the few that cannot wait for it (`Cancel`, `SetSpeculation`, `StopThinking`). Those it
-answers itself.
+turn for the few that cannot wait for it (`Cancel`, `Pause`, `Resume`, `SetSpeculation`,
+`StopThinking`). Those it answers itself.
 """
 
 from __future__ import annotations
@@ -18,6 +18,8 @@ from ds4chat.protocol.codec import MAX_LINE_BYTES, decode_command
 from ds4chat.protocol.commands import (
     Cancel,
     Command,
+    Pause,
+    Resume,
     SetSpeculation,
     Shutdown,
     StopThinking,
@@ -37,8 +39,15 @@ class Accepted:
     controls: TurnControls
 
 
-Item = Command | Accepted | None
+class Nudge:
+    """Wakes the engine's thread: the flags of a lane that it may have waited for changed."""
+
+
+Item = Command | Accepted | Nudge | None
 """What the engine's thread gets; None: nothing more will come."""
+
+Steering = Cancel | Pause | Resume | SetSpeculation | StopThinking
+"""Commands that set a flag of a running turn."""
 
 
 class Inbox:
@@ -98,7 +107,7 @@ class Inbox:
         match command:
             case Submit():
                 self._admit(command)
-            case Cancel() | SetSpeculation() | StopThinking():
+            case Cancel() | Pause() | Resume() | SetSpeculation() | StopThinking():
                 self._steer(command)
             case Shutdown():
                 self.cancel_all()
@@ -122,7 +131,7 @@ class Inbox:
         else:
             self._queue.put(Accepted(submit=submit, controls=controls))
 
-    def _steer(self, command: Cancel | SetSpeculation | StopThinking) -> None:
+    def _steer(self, command: Steering) -> None:
         with self._lock:
             controls = self._controls.get(command.lane)
         if controls is None:
@@ -131,11 +140,14 @@ class Inbox:
         match command:
             case Cancel():
                 controls.cancel()
+            case Pause() | Resume():
+                controls.is_paused = isinstance(command, Pause)
             case SetSpeculation():
                 controls.set_spec(command.spec)
             case StopThinking():
                 controls.stop_thinking()
         self._emit(Done(request_id=command.request_id))
+        self._queue.put(Nudge())
 
     def _refuse(self, request_id: int, message: str, hint: str = "") -> None:
         self._emit(Refused(request_id=request_id, message=message, hint=hint))

@@ -364,6 +364,7 @@ class Session:
             position=0,
             confidence=None,
             margin=margin(row),
+            logit=float(row[token]),
         )
 
     def _checked(self, token: int) -> int:

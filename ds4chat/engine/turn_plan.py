@@ -18,6 +18,7 @@ class TurnControls:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._is_cancelled = False
+        self.is_paused = False
         self._stop_thinking = False
         self._spec: SpecOptions | None = None
 

@@ -76,12 +76,22 @@ class Turn:
         self._created_s = self._advanced_s = tools.clock()
         self._reported_s = float("-inf")
         self._held = (0, 0)  # bytes and tokens of the KV state, when last looked at
-        self.engine_s = 0.0
+        self.engine_s = 0.0  # decoding only: what the lanes of a race are compared by
 
     @property
     def lane(self) -> int:
         """The lane that it runs in."""
         return self._plan.lane
+
+    @property
+    def is_prefilled(self) -> bool:
+        """Whether the prompt is evaluated."""
+        return self._is_prefilled
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is paused and nobody wants its end."""
+        return self._controls.is_paused and not self._controls.is_cancelled
 
     @property
     def is_finished(self) -> bool:
@@ -166,8 +176,6 @@ class Turn:
             )
         )
 
-    # decode
-
     def _decode(self) -> _End | None:
         if self._controls.is_cancelled:
             return _End(reason=FinishReason.CANCELLED)
@@ -198,12 +206,10 @@ class Turn:
         return None
 
     def _context_full(self, n: int) -> _End:
-        return _End(
-            reason=FinishReason.CONTEXT_FULL,
-            message=f"the context is full: {n:,} tokens held or asked for, "
-            f"room for {self._plan.ctx:,}",
-            hint="Shorten the conversation, or start with a larger --ctx.",
-        )
+        ctx = self._plan.ctx
+        message = f"the context is full: {n:,} tokens held or asked for, room for {ctx:,}"
+        hint = "Shorten the conversation, or start with a larger --ctx."
+        return _End(reason=FinishReason.CONTEXT_FULL, message=message, hint=hint)
 
     def _round(self, first: int) -> None:
         room = self._plan.ctx - self._session.n
@@ -257,10 +263,16 @@ class Turn:
         self._show(self._tools.gate.push(shown))
 
     def _show(self, shown: list[tuple[Channel, Span]]) -> None:
+        if not shown:
+            return
+        spent_s = 0.0 if self._is_finished else self._tools.clock() - self._advanced_s
+        at_s = self._figures.decode_s + spent_s
         for channel, pairs in groupby(shown, key=lambda pair: pair[0]):
             spans = tuple(span for _, span in pairs)
             self._emit(
-                TokensCommitted(turn_id=self._plan.turn_id, channel=channel, spans=spans)
+                TokensCommitted(
+                    turn_id=self._plan.turn_id, channel=channel, spans=spans, at_s=at_s
+                )
             )
 
     # policy
@@ -329,9 +341,9 @@ class Turn:
 
     def _charge(self) -> None:
         spent_s = self._tools.clock() - self._advanced_s
-        self.engine_s += spent_s
         figures = self._figures
         if self._ids:
+            self.engine_s += spent_s
             self._figures = replace(figures, decode_s=figures.decode_s + spent_s)
         else:
             self._figures = replace(figures, prefill_s=figures.prefill_s + spent_s)

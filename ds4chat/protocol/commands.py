@@ -54,6 +54,22 @@ class Cancel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pause:
+    """Let a lane's turn wait after the round in progress, until `Resume` or `Cancel`."""
+
+    request_id: int
+    lane: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resume:
+    """Let a paused lane go on; without a pause there is nothing to do."""
+
+    request_id: int
+    lane: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SetSpeculation:
     """Change how the running turn speculates, from the next round; the KV cache is kept."""
 
@@ -94,5 +110,14 @@ class Shutdown:
 
 
 Command = (
-    Load | Submit | Cancel | SetSpeculation | StopThinking | Tokenize | CloseSession | Shutdown
+    Load
+    | Submit
+    | Cancel
+    | Pause
+    | Resume
+    | SetSpeculation
+    | StopThinking
+    | Tokenize
+    | CloseSession
+    | Shutdown
 )

@@ -100,11 +100,16 @@ class PrefillProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokensCommitted:
-    """New text of one channel, in order, with provenance."""
+    """New text of one channel, in order, with provenance.
+
+    `at_s` is the lane's own clock then: engine seconds that the turn has decoded for. Time in
+    which the engine worked for another lane, or waited, is not in it.
+    """
 
     turn_id: int
     channel: Channel
     spans: tuple[Span, ...]
+    at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,8 @@ class Token:
     `round` counts the rounds of a session from 1; 0 means a plain step. `position` is the place
     in the block: 0 for the anchor (the target's own token), 1.. for accepted drafts.
     `confidence` is the drafter's estimate in 0..1 for an accepted draft, else None. `margin` is
-    the target's top-1 minus top-2 logit where the token was chosen.
+    the target's top-1 minus top-2 logit where the token was chosen, `logit` the token's own one
+    there (None: not recorded).
     """
 
     id: int
@@ -86,6 +87,7 @@ class Token:
     position: int
     confidence: float | None
     margin: float
+    logit: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +162,8 @@ class ModelInfo:
     exact_note: str = ""
     think_default: ThinkMode = ThinkMode.OFF
     notes: tuple[str, ...] = ()  # things to tell the person after loading
+    fingerprint: str = ""  # of the model file, hex; empty: unknown
+    support_fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

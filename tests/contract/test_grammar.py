@@ -17,6 +17,8 @@ from ds4chat.protocol.commands import (
     Cancel,
     Command,
     Load,
+    Pause,
+    Resume,
     SetSpeculation,
     Shutdown,
     StopThinking,
@@ -63,6 +65,8 @@ submits = st.builds(
 )
 steering = st.one_of(
     st.builds(Cancel, request_id=st.just(0), lane=st.integers(0, 1)),
+    st.builds(Pause, request_id=st.just(0), lane=st.integers(0, 1)),
+    st.builds(Resume, request_id=st.just(0), lane=st.integers(0, 1)),
     st.builds(StopThinking, request_id=st.just(0), lane=st.integers(0, 1)),
     st.builds(
         SetSpeculation,
