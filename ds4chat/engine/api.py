@@ -80,6 +80,9 @@ class SessionApi(Protocol):
     def set_spec(self, spec: SpecOptions) -> None:
         """Speculate with these options from the next round on."""
 
+    def set_end_ids(self, end_ids: frozenset[int]) -> None:
+        """Let these ids end a reply from now on; none: nothing ends it (benchmarks)."""
+
     def begin_request(self) -> None:
         """Tell the scheduler that a reply begins."""
 

@@ -25,7 +25,8 @@ def calibrate(
     start = clock()
     timeline = runner.new_timeline()
     token = runner.target.config.n_vocab // 2
-    runner.prefill(timeline, [token] * _N_CONTEXT)
+    for _ in runner.prefill(timeline, [token] * _N_CONTEXT):
+        pass
     for rows in _order(max_rows):
         for _ in range(2):
             before = clock()

@@ -86,7 +86,7 @@ class Drafting:
 
     def __init__(self, runner: Runner, end_ids: frozenset[int]) -> None:
         self._runner = runner
-        self._end_ids = end_ids
+        self.end_ids = end_ids
         self.error = ""
 
     def decide(
@@ -111,7 +111,7 @@ class Drafting:
         made = self._propose(timeline, anchor)
         if made is None:
             return _plain(self.error)
-        before_end, end = cut_at_end(made.tokens, self._end_ids)
+        before_end, end = cut_at_end(made.tokens, self.end_ids)
         n_kept, reason = scheduler.verify_len(made.confidences)
         is_end_next = n_kept > len(before_end)
         if is_end_next:
@@ -137,7 +137,7 @@ class Drafting:
         made = None
         if self._runner.drafter is not None and not self.error:
             made = self._propose(timeline, anchor)
-        before_end, end = cut_at_end(proposal, self._end_ids)
+        before_end, end = cut_at_end(proposal, self.end_ids)
         kept = before_end[:room]
         confidences = made.confidences[: len(kept)] if made is not None else ()
         confidences += (_UNKNOWN_CONFIDENCE,) * (len(kept) - len(confidences))

@@ -114,27 +114,19 @@ class Runner:
         return np.concatenate(rows, axis=0)
 
     def prefill(
-        self,
-        timeline: Timeline,
-        ids: Sequence[int],
-        progress: Callable[[int, int], None] | None = None,
-    ) -> NDArray[np.float32]:
-        """Append and commit prompt tokens chunk by chunk: logits `(V,)` of the last.
-
-        `progress` may raise to cancel; what was committed stays.
-        """
-        done, last = 0, np.zeros(0, np.float32)
+        self, timeline: Timeline, ids: Sequence[int]
+    ) -> Iterator[tuple[int, NDArray[np.float32]]]:
+        """Append and commit prompt tokens, a chunk a step: (tokens done, `(V,)` logits)."""
+        done = 0
         while done < len(ids):
             start = timeline.log.n
             size = min(PREFILL_CHUNK - start % PREFILL_CHUNK, len(ids) - done)
             chunk = ids[done : done + size]
             is_short = size <= MAX_ROWS and self.is_row_exact
-            last = self._pass(timeline, chunk, start, row_exact=is_short, last_only=True)[-1]
+            logits = self._pass(timeline, chunk, start, row_exact=is_short, last_only=True)
             timeline.log.n = start + size
             done += size
-            if progress is not None:
-                progress(done, len(ids))
-        return last
+            yield done, logits[-1]
 
     def propose(self, timeline: Timeline, anchor: int) -> Proposal:
         """Draft a block behind `anchor`."""

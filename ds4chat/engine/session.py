@@ -124,14 +124,15 @@ class Session:
         if n_reused == len(wanted):
             return n_reused
         self._next_source = Source.PLAIN
-
-        def note(done: int, total: int) -> None:
-            self._ids.extend(wanted[len(self._ids) : n_reused + done])
-            if progress is not None:
-                progress(done, total)
-
         self._row = None
-        self._row = self._runner.prefill(timeline, wanted[n_reused:], note)
+        n_new = len(wanted) - n_reused
+        if progress is not None:
+            progress(0, n_new)
+        for done, row in self._runner.prefill(timeline, wanted[n_reused:]):
+            self._ids = wanted[: n_reused + done]
+            self._row = row if done == n_new else None
+            if progress is not None:
+                progress(done, n_new)
         return n_reused
 
     def logits(self) -> NDArray[np.float32]:
@@ -168,6 +169,10 @@ class Session:
             self._scheduler = self._make_scheduler(spec)
         elif spec.enabled and not before.enabled:
             self._scheduler.override(True)
+
+    def set_end_ids(self, end_ids: frozenset[int]) -> None:
+        """Let these ids end a reply from now on; none: nothing ends it (benchmarks)."""
+        self._end_ids = self._drafting.end_ids = end_ids
 
     def set_commit_filter(self, accept: CommitFilter | None) -> None:
         """Let `accept([first, accepted drafts...])` say how many of them to commit (1..len)."""

@@ -41,6 +41,7 @@ class WeightSource:
         self._gguf = gguf
         self._entries = entries
         self._on_bytes = on_bytes
+        self._read: set[str] = set()
         self.storage = storage
 
     def has(self, name: str) -> bool:
@@ -55,7 +56,7 @@ class WeightSource:
         """A tensor as float32."""
         entry = self._entries[name]
         values = self._gguf.floats(entry)
-        self._on_bytes(entry.n_bytes)
+        self._count(name)
         return values
 
     def vector(self, name: str) -> mx.array:
@@ -70,7 +71,7 @@ class WeightSource:
         """An integer tensor as int32 on the device."""
         entry = self._entries[name]
         ids = self._gguf.integers(entry)
-        self._on_bytes(entry.n_bytes)
+        self._count(name)
         return mx.array(ids)
 
     def linear(self, name: str, *, is_island: bool = False) -> Linear:
@@ -103,5 +104,11 @@ class WeightSource:
             return None
         blocks = self._gguf.raw(entry).reshape(-1, quant.block_bytes)
         packed = packers[quant.name](blocks, entry.shape)
-        self._on_bytes(entry.n_bytes)
+        self._count(name)
         return packed
+
+    def _count(self, name: str) -> None:
+        """Report a tensor's bytes the first time that it is read."""
+        if name not in self._read:
+            self._read.add(name)
+            self._on_bytes(self._entries[name].n_bytes)

@@ -233,7 +233,8 @@ def test_cancelled_prefill_keeps_what_was_evaluated(engine: Engine) -> None:
 
     def cancel(done: int, total: int) -> None:
         assert total == 600
-        raise Cancelled
+        if done:
+            raise Cancelled
 
     ids = random_ids(engine, 600)
     session, whole = engine.session(), engine.session()
@@ -246,6 +247,17 @@ def test_cancelled_prefill_keeps_what_was_evaluated(engine: Engine) -> None:
     assert session.sync(ids) == n_held
     whole.sync(ids)
     assert differing(session, whole) == []
+
+
+def test_a_cancel_behind_the_last_chunk_loses_nothing(engine: Engine) -> None:
+    def cancel(done: int, total: int) -> None:
+        if done == total:
+            raise KeyboardInterrupt
+
+    session = engine.session()
+    with pytest.raises(KeyboardInterrupt):
+        session.sync(random_ids(engine, 20), progress=cancel)
+    assert session.choose() == prompted(engine).choose()
 
 
 @pytest.mark.parametrize("ids", [[], [-1], [10**6]])
@@ -349,3 +361,20 @@ def test_loading_reports_every_byte(engine: Engine) -> None:
         reading = [s for s in seen if s[0] == "reading weights"]
         assert [s[1] for s in reading] == sorted(s[1] for s in reading)
         assert reading[-1][1] == reading[-1][2] == again.info.weight_bytes
+
+
+def test_the_bytes_of_a_pair_add_up(tmp_path: Path) -> None:
+    seen: list[tuple[str, int, int]] = []
+    options = {"progress": lambda *args: seen.append(args)}
+    with open_pair(tmp_path, seed=31, options=options, **SMALL) as engine:
+        last = [s for s in seen if s[0] == "reading draft weights"][-1]
+        assert last[1] == last[2] == engine.info.weight_bytes
+
+
+def test_nothing_ends_a_reply_on_request(
+    engine: Engine, text: list[int], tmp_path: Path
+) -> None:
+    with ending(tmp_path, text[3]) as other:
+        session = prompted(other)
+        session.set_end_ids(frozenset())
+        assert spec_tokens(session, 12) == text
