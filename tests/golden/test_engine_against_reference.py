@@ -268,6 +268,13 @@ def test_format_multiplied_from_blocks(tmp_path: Path, quant: str) -> None:
     compare(paths, SHORT, n_walks=1, opened=open_blocks)
 
 
+@pytest.mark.parametrize("topk", [3, 8])
+def test_every_position_around_the_first_choice(tmp_path: Path, topk: int) -> None:
+    """Steps and rounds over the places where the indexer begins to leave rows out."""
+    paths = make_pair(tmp_path, ratios=(4, 128, 4), n_hash=1, seed=topk, index_topk=topk)
+    compare(paths, [("random", 2), ("greedy", 48)], seed=topk)
+
+
 ODD_NUMBERS = {
     "deepseek4.hyper_connection.epsilon": 3e-3,
     "deepseek4.attention.layer_norm_rms_epsilon": 2e-2,

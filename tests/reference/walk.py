@@ -76,7 +76,7 @@ def wander(
     walk.note(session, "prefill")
     while session.n < len(text.ids):
         n, greedy = session.n, text.greedy_run(session.n)
-        if visit is not None and rng.random() < 0.15:
+        if visit is not None and (rng.random() < 0.15 or len(walk.logits) == 1):
             visit(session, n)
         if greedy:
             how = _round(engine, session, text, min(greedy, int(rng.integers(1, 9))))
