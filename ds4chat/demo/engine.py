@@ -10,13 +10,15 @@ from typing import assert_never
 
 from ds4chat.demo.script import Reply, Script, pieces_of, prompt_ids
 from ds4chat.demo.tally import Tally
-from ds4chat.demo.turn import Drafting, Turn
+from ds4chat.demo.turn import Drafting, Running, Turn
 from ds4chat.errors import EngineError
 from ds4chat.protocol.commands import (
     Cancel,
     CloseSession,
     Command,
     Load,
+    Pause,
+    Resume,
     SetSpeculation,
     Shutdown,
     StopThinking,
@@ -43,6 +45,8 @@ from ds4chat.protocol.types import PROTOCOL_VERSION, Channel, SpecState
 
 PREFILL_CHUNK = 256  # prompt tokens between two PrefillProgress
 LOAD_STEPS = 8  # ModelLoading events of a stage
+
+Steering = Cancel | Pause | Resume | SetSpeculation | StopThinking
 
 _GONE = "the engine is not running"
 
@@ -123,10 +127,9 @@ class _Life:
         self._is_over = threading.Event()
         self._is_loaded = False
         self._held: dict[int, list[int]] = {}
-        has_drafter = script.info.block_size > 0
-        self._drafting = Drafting(state=SpecState.ON if has_drafter else SpecState.UNAVAILABLE)
-        self._turn: Turn | None = None
-        self._lane = 0
+        self._drafting: dict[int, Drafting] = {}
+        self._running: dict[int, Running] = {}  # by lane
+        self._shutdown: Shutdown | None = None
 
     @property
     def is_alive(self) -> bool:
@@ -144,7 +147,7 @@ class _Life:
         self._emit(Hello(protocol_version=PROTOCOL_VERSION, build="scripted", pid=os.getpid()))
         try:
             while True:
-                self._obey(self._next(None))
+                self._work()
         except _Stop:
             self._is_over.set()
         except _Crash:
@@ -155,6 +158,21 @@ class _Life:
                     hint="restart it",
                 )
             )
+
+    def _work(self) -> None:
+        """Obey a command; when none waits, advance the lane with the least engine time."""
+        ready = [run for run in self._running.values() if not run.is_waiting]
+        if not ready or not self.inbox.empty():
+            self._obey(self._next(None))
+            return
+        run = min(ready, key=lambda run: (run.is_prefilled, run.engine_s))
+        try:
+            next(run.steps)
+        except StopIteration:
+            del self._running[run.lane]
+        if self._shutdown is not None and not self._running:
+            self._done(self._shutdown)
+            raise _Stop
 
     def _next(self, timeout: float | None) -> Command:
         command = self.inbox.get(timeout=timeout)
@@ -181,7 +199,7 @@ class _Life:
                 self._load(command)
             case Submit():
                 self._submit(command)
-            case Cancel() | SetSpeculation() | StopThinking():
+            case Cancel() | Pause() | Resume() | SetSpeculation() | StopThinking():
                 self._steer(command)
             case Tokenize():
                 self._tokenize(command)
@@ -194,15 +212,15 @@ class _Life:
                 assert_never(command)
 
     def _shut_down(self, command: Shutdown) -> None:
-        if self._turn is not None:
-            self._turn.cancel()
-            self.inbox.put(command)  # again, after the turn's last event
-            return
-        self._done(command)
-        raise _Stop
+        if not self._running:
+            self._done(command)
+            raise _Stop
+        self._shutdown = command  # answered after the last turn's last event
+        for run in self._running.values():
+            run.turn.cancel()
 
     def _load(self, command: Load) -> None:
-        if self._turn is not None:
+        if self._running:
             self._refuse(command, "a reply is running", "stop it first")
             return
         for stage, total in self._script.load_stages:
@@ -227,16 +245,20 @@ class _Life:
         self._emit(ModelReady(info=self._script.info))
         self._done(command)
 
-    def _steer(self, command: Cancel | SetSpeculation | StopThinking) -> None:
-        """Act on the running turn; without one there is nothing to do, which is no error."""
-        if self._turn is not None and command.lane == self._lane:
-            match command:
-                case Cancel():
-                    self._turn.cancel()
-                case SetSpeculation():
-                    self._turn.set_spec(command.spec)
-                case StopThinking():
-                    self._turn.stop_thinking()
+    def _steer(self, command: Steering) -> None:
+        run = self._running.get(command.lane)
+        if run is None:
+            self._refuse(command, f"no reply is running in lane {command.lane}", "")
+            return
+        match command:
+            case Cancel():
+                run.turn.cancel()
+            case Pause() | Resume():
+                run.is_paused = isinstance(command, Pause)
+            case SetSpeculation():
+                run.turn.set_spec(command.spec)
+            case StopThinking():
+                run.turn.stop_thinking()
         self._done(command)
 
     def _tokenize(self, command: Tokenize) -> None:
@@ -253,7 +275,7 @@ class _Life:
     def _submit(self, command: Submit) -> None:
         if not self._is_loaded:
             self._refuse(command, "no model is loaded", "wait until it is ready")
-        elif self._turn is not None:
+        elif command.lane in self._running:
             self._refuse(command, "a reply is already running", "stop it first")
         elif not command.messages:
             self._refuse(command, "the conversation is empty", "write a message")
@@ -279,25 +301,41 @@ class _Life:
             n_cached=n_cached,
             plain_step_s=self._script.plain_step_s,
         )
-        self._turn = Turn(command, self._script, reply, tally, self._drafting)
-        self._lane = command.lane
+        turn = Turn(command, self._script, reply, tally, self._drafting_of(command.lane))
+        self._running[command.lane] = Running(
+            lane=command.lane, turn=turn, steps=self._steps(command, turn, reply, prompt)
+        )
+
+    def _drafting_of(self, lane: int) -> Drafting:
+        has_drafter = self._script.info.block_size > 0
+        state = SpecState.ON if has_drafter else SpecState.UNAVAILABLE
+        return self._drafting.setdefault(lane, Drafting(state=state))
+
+    def _steps(
+        self, command: Submit, turn: Turn, reply: Reply, prompt: list[int]
+    ) -> Iterator[None]:
+        """Carry out a turn; each step of the iterator is a prefill, a round or a plain step."""
+        run = self._running[command.lane]
         self._emit(
             TurnStarted(
                 turn_id=command.turn_id,
                 lane=command.lane,
-                n_prompt=len(prompt),
-                n_cached=n_cached,
+                n_prompt=turn.tally.n_prompt,
+                n_cached=turn.tally.n_cached,
             )
         )
-        self._prefill(command.turn_id, self._turn)
+        self._prefill(command.turn_id, turn)
         if 0 in reply.holds:
             self._obey(self._next(None))
-        for events in self._turn.steps():
+        run.is_prefilled = True
+        yield
+        for events in turn.steps():
             self._report(events)
             if not isinstance(events[-1], TurnFinished):
-                self._after_step(self._turn, reply, events)
-        self._held[command.lane] = prompt + self._turn.ids
-        self._turn = None
+                run.engine_s += sum(_engine_seconds(events))
+                self._after_step(turn, reply, events)
+                yield
+        self._held[command.lane] = prompt + turn.ids
 
     def _prefill(self, turn_id: int, turn: Turn) -> None:
         tally = turn.tally
@@ -322,8 +360,9 @@ class _Life:
 
     def _after_step(self, turn: Turn, reply: Reply, events: list[Event]) -> None:
         if self._is_first and turn.n_steps == reply.crash_after:
-            turn.fail("the engine stopped during this reply", "what it wrote is kept")
-            self._report([event for events in turn.steps() for event in events])
+            for run in filter(lambda run: run.is_prefilled, self._running.values()):
+                run.turn.fail("the engine stopped during this reply", "what it wrote is kept")
+                self._report([event for events in run.turn.steps() for event in events])
             raise _Crash
         self._pause(sum(_engine_seconds(events)))
         if turn.n_steps in reply.holds:

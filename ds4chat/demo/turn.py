@@ -286,6 +286,7 @@ class Turn:
                 position=position,
                 confidence=confidence,
                 margin=round(0.2 + (piece.id % 97) / 12, 3),
+                logit=round(12 + (piece.id % 89) / 8, 3),
             )
             spans.append(Span(text=piece.text, token=token))
             self._ids.append(piece.id)
@@ -295,7 +296,10 @@ class Turn:
 
     def _spans(self, channel: Channel, spans: list[Span]) -> TokensCommitted:
         return TokensCommitted(
-            turn_id=self._submit.turn_id, channel=channel, spans=tuple(spans)
+            turn_id=self._submit.turn_id,
+            channel=channel,
+            spans=tuple(spans),
+            at_s=self._tally.decode_s,
         )
 
     def _side_events(self) -> Iterator[Event]:
@@ -334,3 +338,20 @@ class Turn:
 
     def _jitter(self, seconds: float) -> float:
         return seconds * (1 + ((self._n_steps * 7919) % 21 - 10) / 200)
+
+
+@dataclass(slots=True, kw_only=True)
+class Running:
+    """A turn in its lane. `engine_s` is its scripted decode time."""
+
+    lane: int
+    turn: Turn
+    steps: Iterator[None]
+    engine_s: float = 0.0
+    is_prefilled: bool = False
+    is_paused: bool = False
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is paused and nobody wants its end."""
+        return self.is_paused and not self.turn.is_ending
