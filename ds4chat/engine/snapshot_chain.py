@@ -243,8 +243,10 @@ _KINDS: Mapping[str, type | tuple[type, ...]] = {
 }
 
 
-def _typed(kind: type[T], fields: Mapping[str, Any]) -> T:
+def _typed(kind: type[T], fields: Any) -> T:
     """A dataclass of these fields, each of its declared simple type."""
+    if not isinstance(fields, Mapping):
+        raise TypeError(f"{type(fields).__name__} instead of {kind.__name__}")
     annotations: dict[str, str] = kind.__annotations__
     for name, value in fields.items():
         wanted = _KINDS.get(annotations[name])

@@ -63,8 +63,10 @@ class PackRule:
 def pack(name: str, rows: Bits, rule: PackRule | None) -> dict[str, Tensor]:
     """One state array as tensors of a file: packed where that is exact, else as it is."""
     if rule is not None:
-        packed = _pack_fp4(name, rows) if rule.is_index else _pack_fp8(name, rows, rule)
-        if np.array_equal(_unsigned(unpack(packed, name, rows.dtype)), _unsigned(rows)):
+        with np.errstate(all="ignore"):  # what does not fit is found by comparing
+            packed = _pack_fp4(name, rows) if rule.is_index else _pack_fp8(name, rows, rule)
+            back = unpack(packed, name, rows.dtype)
+        if np.array_equal(_unsigned(back), _unsigned(rows)):
             return packed
     return {name: plain(rows)}
 
@@ -100,8 +102,7 @@ def _pack_fp8(name: str, rows: Bits, rule: PackRule) -> dict[str, Tensor]:
     split = rows.shape[1] - rule.rope_dim
     values = _floats(rows[:, :split])
     exponents = _exponents(values, FP8_BLOCK, 0.875, 9)  # 448 = 0.875 * 2^9
-    with np.errstate(all="ignore"):  # what does not fit is found by comparing
-        halves = _scaled(values, 2 * _BIAS - exponents, FP8_BLOCK).astype(np.float16)
+    halves = _scaled(values, 2 * _BIAS - exponents, FP8_BLOCK).astype(np.float16)
     return {
         f"{name}.fp8": Tensor(dtype="F8_E4M3", data=_E4M3_CODE[halves.view(np.uint16)]),
         f"{name}.e8m0": Tensor(dtype="F8_E8M0", data=exponents),
@@ -112,9 +113,8 @@ def _pack_fp8(name: str, rows: Bits, rule: PackRule) -> dict[str, Tensor]:
 def _pack_fp4(name: str, rows: Bits) -> dict[str, Tensor]:
     values = _floats(rows)
     exponents = _exponents(values, FP4_BLOCK, 0.75, 3)  # 6 = 0.75 * 2^3
-    with np.errstate(all="ignore"):
-        doubled = 2 * np.abs(_scaled(values, 2 * _BIAS - exponents, FP4_BLOCK))
-        codes = _E2M1_CODE[np.clip(np.nan_to_num(doubled), 0, 12).astype(np.uint8)]
+    doubled = 2 * np.abs(_scaled(values, 2 * _BIAS - exponents, FP4_BLOCK))
+    codes = _E2M1_CODE[np.clip(np.nan_to_num(doubled), 0, 12).astype(np.uint8)]
     codes = codes | (np.signbit(values).astype(np.uint8) << 3)
     pairs = codes[:, 0::2] | (codes[:, 1::2] << 4)
     return {
