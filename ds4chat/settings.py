@@ -151,9 +151,10 @@ class Settings:
     support: str | None = _setting(
         None, "DSpark support GGUF; auto: the one beside the model; none: no drafting.",
         flags="--support --mtp --mtp-model --draft-gguf --draft-model -md", metavar="FILE")
-    support_required: bool = _setting(
-        False, "Refuse to start when the support file cannot be used.",
-        shortcuts={"--dspark-strict": True})
+    when_busy: str = _setting(
+        "auto", "Another process holds the model: ask (auto; without a terminal wait), "
+        "wait for it, or share the machine's memory with it.",
+        choices=("auto", "wait", "share"), shortcuts={"--wait": "wait", "--no-wait": "share"})
     backend: str = _setting(
         "auto", "Where MLX runs.", choices=("auto", "metal", "cuda", "cpu"),
         flags="--backend", shortcuts={"--metal": "metal", "--cuda": "cuda", "--cpu": "cpu"})
@@ -165,8 +166,8 @@ class Settings:
         shortcuts={"--kv-fp8": True, "--no-kv-fp8": False})
     spec: bool = _setting(
         True, "Speculative decoding; false: one target pass a token.",
-        shortcuts={"--spec": True, "--dspark": True,
-                   "--no-spec": False, "--plain": False, "--quality": False})
+        shortcuts={"--spec": True, "--dspark": True, "--no-spec": False, "--plain": False,
+                   "--quality": False, "--dspark-strict": False})
     policy: str = _setting(
         "money", "How far to draft: by measured gain, by ds4's window rule, or always all.",
         choices=("money", "window", "fixed"), flags="--policy")
@@ -202,6 +203,12 @@ class Settings:
         choices=("off", "low", "high", "max"),
         shortcuts={"--think-low": "low", "--think": "high",
                    "--think-max": "max", "--nothink": "off"})
+    keep_reasoning: bool = _setting(
+        False, "Later turns still read the reasoning of earlier replies; false: only the "
+        "answers, as the model was trained.",
+        shortcuts={"--keep-reasoning": True, "--drop-reasoning": False})
+    ignore_eos: bool = _setting(
+        False, "End tokens do not end a reply (benchmarks).", shortcuts={"--ignore-eos": True})
     show_thinking: bool = _setting(
         False, "One shot: send the reasoning to stderr.", shortcuts={"--show-thinking": True})
     theme: str = _setting(
@@ -340,6 +347,11 @@ def dspark_knobs(environ: Mapping[str, str] | None = None) -> dict[str, str]:
 def wants_spec_log(environ: Mapping[str, str] | None = None) -> bool:
     """Whether every speculative block is to be logged in ds4's own line format."""
     return dspark_knobs(environ).get("DS4_DSPARK_SPEC_LOG", "0") not in ("", "0")
+
+
+def wants_stats_line(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether ds4's statistics line is to be written when a session is freed."""
+    return dspark_knobs(environ).get("DS4_DSPARK_STATS", "0") not in ("", "0")
 
 
 def editor_command(environ: Mapping[str, str] | None = None) -> str:

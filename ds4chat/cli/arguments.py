@@ -8,6 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ds4chat import __version__, settings
+from ds4chat.cli import completion
+
+COMMANDS = ("inspect", "bench")
+"""Subcommands: modules of this package with a function `run(argv) -> exit status`."""
 
 USAGE = """\
 ds4chat [MODEL] [options]
@@ -29,6 +33,15 @@ EXACT_NOTICE = "--mtp-exact-sampling: sampling is always exact here"
 DRAFT_NOTICE = (
     "--mtp-draft is ignored: the support file says how far to draft (see --draft-max)"
 )
+# ds4's flags that mean nothing here: (flag, metavar, why).
+_IGNORED = (
+    ("--mtp-draft", "N", DRAFT_NOTICE),
+    ("--mtp-margin", "F", "--mtp-margin is ignored: it belongs to another draft module"),
+    ("--mtp-timing", "", "--mtp-timing is ignored: -v and DS4_DSPARK_STATS=1 show times"),
+    ("--warm-weights", "", "--warm-weights is ignored: weights are read into memory at start"),
+    ("--prefill-chunk", "N", "--prefill-chunk is ignored: chunk borders are part of the state"),
+    ("--power", "N", "--power is ignored: there is no duty cycle here"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +54,7 @@ class Arguments:
     json: bool = False
     verbose: bool = False
     inspect: bool = False
+    completion: str | None = None
     notices: tuple[str, ...] = field(default=())
 
     @property
@@ -66,8 +80,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         notices.append(GREEDY_NOTICE)
     if own["mtp_exact_sampling"]:
         notices.append(EXACT_NOTICE)
-    if own["mtp_draft"] is not None:
-        notices.append(DRAFT_NOTICE)
+    notices += own["ignored"] or []
     positional = own["positional"]
     if positional is not None:
         if found.get("model", positional) != positional:
@@ -82,13 +95,38 @@ def parse(argv: Sequence[str]) -> Arguments:
         json=own["json"],
         verbose=own["verbose"],
         inspect=own["inspect"],
+        completion=own["completion"],
         notices=tuple(notices),
     )
 
 
+def flag_table() -> list[completion.Flag]:
+    """Every flag of the program, for shell completion."""
+    choices = {row.name: row.choices for row in settings.rows()}
+    return [
+        completion.Flag(
+            names=tuple(action.option_strings),
+            doc=_unescaped(action.help),
+            values=tuple(action.choices or ()) or _choices(action, choices),
+            takes_value=action.nargs != 0,
+            takes_file=action.metavar == "FILE",
+        )
+        for action in _parser()._actions  # argparse has no public list
+        if action.option_strings
+    ]
+
+
+def _choices(action: argparse.Action, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
+    return known.get(action.dest, ()) if action.nargs != 0 else ()
+
+
+def _unescaped(text: str | None) -> str:
+    return (text or "").replace("%%", "%")
+
+
 _OWN = (
     "positional", "prompt", "prompt_file", "json", "verbose", "inspect",
-    "greedy", "mtp_exact_sampling", "mtp_draft",
+    "greedy", "mtp_exact_sampling", "ignored", "completion",
 )  # fmt: skip
 
 
@@ -114,7 +152,12 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
     add("--inspect", action="store_true", help="show what the model file holds and leave")
     add("--greedy", action="store_true", help="--temp 0 --no-spec")
     add("--mtp-exact-sampling", action="store_true", help="ds4's: sampling is always exact")
-    add("--mtp-draft", metavar="N", help="ds4's: ignored")
+    for flag, metavar, why in _IGNORED:
+        kind: dict[str, Any] = {"action": "append_const", "const": why}
+        if metavar:
+            kind = {"action": "append", "type": lambda _, why=why: why, "metavar": metavar}
+        add(flag, dest="ignored", help="ds4's: ignored", **kind)
+    add("--completion", choices=completion.SHELLS, help="print a completion script and leave")
     add("--version", action="version", version=f"ds4chat {__version__}")
 
 

@@ -69,6 +69,8 @@ class Dialog:
             sampling=start.sampling,
             spec=start.spec,
             max_tokens=start.max_tokens,
+            ignore_end=start.ignore_end,
+            keep_reasoning=start.keep_reasoning,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ds4chat import paths, settings
-from ds4chat.cli import arguments, crash, lines, models, start
+from ds4chat.cli import arguments, completion, crash, lines, models, start
 from ds4chat.cli.arguments import Arguments
 from ds4chat.cli.printers import JsonPrinter, Printer, TextPrinter
 from ds4chat.client.spawn import EngineProcess, OnSaid
@@ -54,15 +55,14 @@ def main(argv: Sequence[str] | None = None, make_link: MakeLink = EngineProcess)
 
 
 def _dispatch(words: list[str], make_link: MakeLink) -> int:
-    if words[:1] == ["inspect"]:
-        from ds4chat.cli import inspect
-
-        return inspect.run(words[1:])
-    if words[:1] == ["bench"]:
-        from ds4chat.cli import bench
-
-        return bench.run(words[1:])
+    if words and words[0] in arguments.COMMANDS:
+        command = importlib.import_module(f"ds4chat.cli.{words[0]}")
+        return int(command.run(words[1:]))
     given = arguments.parse(words)
+    if given.completion is not None:
+        table = arguments.flag_table()
+        print(completion.script(given.completion, table, arguments.COMMANDS), end="")
+        return EXIT_OK
     dirs = paths.UserDirs.from_variables(settings.path_variables())
     values = settings.load(given.given, config_file=dirs.config_file)
     for notice in given.notices:
@@ -86,8 +86,6 @@ def _serve(
     pair = models.choose(values, paths.nano_dir())
     if pair is None:
         return _without_model(given, values)
-    if values.support_required:
-        _check_support(pair)
     how = start.make(values, pair)
     log_path = dirs.log_dir() / "engine.log"
     if not _wants_lines(given):
@@ -137,20 +135,6 @@ def _printer(given: Arguments, values: Settings) -> Printer:
         shows_thinking=values.show_thinking,
         is_verbose=given.verbose,
     )
-
-
-def _check_support(pair: models.Pair) -> None:
-    from ds4chat.cli import inspect
-    from ds4chat.errors import ModelFileError
-
-    if pair.support is None:
-        return
-    problems = inspect.inspect(pair.model, pair.support)["problems"]
-    if problems:
-        raise ModelFileError(
-            f"{pair.support}: cannot be used with {pair.model}: {'; '.join(problems)}",
-            "Leave --dspark-strict out to run without it.",
-        )
 
 
 def _without_model(given: Arguments, values: Settings) -> int:

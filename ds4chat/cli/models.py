@@ -46,7 +46,7 @@ def choose(settings: Settings, nano: Path | None) -> Pair | None:
         nano: folder of the bundled pair, if there is one.
 
     Raises:
-        SettingsError: a named path cannot be read, or no support file was found but wanted.
+        SettingsError: a named path cannot be read.
     """
     if settings.model:
         model: Path | None = Path(settings.model).expanduser()
@@ -61,12 +61,7 @@ def choose(settings: Settings, nano: Path | None) -> Pair | None:
         support = Path(settings.support).expanduser()
         check_readable(support, "support file")
         return Pair(model=model, support=support)
-    found = find_support(model)
-    if found is None and settings.support_required:
-        raise SettingsError(
-            f"no support file lies beside {model}", "Name one with --support FILE."
-        )
-    return Pair(model=model, support=found, is_found=True)
+    return Pair(model=model, support=find_support(model), is_found=True)
 
 
 def check_readable(path: Path, what: str) -> None:

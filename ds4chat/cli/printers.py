@@ -151,7 +151,9 @@ class JsonPrinter:
                     {"text": span.text, **dataclasses.asdict(span.token)}
                     for span in event.spans
                 ]
-                self._put("tokens", {"channel": event.channel, "tokens": tokens})
+                self._put(
+                    "tokens", {"channel": event.channel, "at_s": event.at_s, "tokens": tokens}
+                )
             case RoundVerified():
                 self._put("round", _fields(event))
             case PlainStep():

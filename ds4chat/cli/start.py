@@ -26,6 +26,8 @@ class Start:
     think: ThinkMode | None
     max_tokens: int | None
     system: str
+    keep_reasoning: bool = False
+    ignore_end: bool = False
 
 
 def make(settings: Settings, pair: Pair | None) -> Start:
@@ -61,6 +63,8 @@ def make(settings: Settings, pair: Pair | None) -> Start:
         think=ThinkMode(settings.think) if settings.think is not None else None,
         max_tokens=settings.max_tokens,
         system=_system(settings),
+        keep_reasoning=settings.keep_reasoning,
+        ignore_end=settings.ignore_eos,
     )
 
 

@@ -43,6 +43,7 @@ class Submit:
     max_tokens: int | None = None  # None: up to the context
     stop: tuple[str, ...] = ()
     ignore_end: bool = False  # end tokens do not end the reply (benchmarks)
+    keep_reasoning: bool = False  # earlier replies keep their reasoning in the prompt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

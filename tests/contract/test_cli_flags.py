@@ -52,7 +52,12 @@ SETS: list[tuple[str, dict[str, object]]] = [
     ("--metal", {"backend": "metal"}),
     ("--cuda", {"backend": "cuda"}),
     ("--cpu", {"backend": "cpu"}),
-    ("--dspark-strict", {"support_required": True}),
+    ("--dspark-strict", {"spec": False}),
+    ("--wait", {"when_busy": "wait"}),
+    ("--no-wait", {"when_busy": "share"}),
+    ("--keep-reasoning", {"keep_reasoning": True}),
+    ("--drop-reasoning", {"keep_reasoning": False}),
+    ("--ignore-eos", {"ignore_eos": True}),
 ]  # fmt: skip
 
 

@@ -97,8 +97,6 @@ def test_paths_that_cannot_be_read_are_refused(tmp_path: Path) -> None:
         models.choose(values(model=tmp_path), None)
     with pytest.raises(SettingsError, match=r"support file .* no such file"):
         models.choose(values(model=model, support=tmp_path / "nothing.gguf"), None)
-    with pytest.raises(SettingsError, match="no support file lies beside"):
-        models.choose(values(model=model, support_required=True), None)
 
 
 def test_the_bundled_pair_is_the_default(tmp_path: Path) -> None:

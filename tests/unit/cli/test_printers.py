@@ -99,10 +99,11 @@ def test_json_lines_carry_provenance_and_stay_ascii() -> None:
     assert first == {
         "event": "tokens",
         "channel": "answer",
+        "at_s": 0.0,
         "tokens": [
             {
                 "text": "é" + EVIL, "id": 7, "source": "accepted", "round": 1, "position": 2,
-                "confidence": 0.5, "margin": 1.5,
+                "confidence": 0.5, "margin": 1.5, "logit": None,
             }
         ],
     }  # fmt: skip
