@@ -1,0 +1,79 @@
+"""Cards and reports as files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from ds4chat import settings
+from ds4chat.errors import SettingsError
+from ds4chat.tui.race.card import SpeedCard
+from ds4chat.tui.race.card_svg import as_svg
+from ds4chat.tui.race.card_text import as_text
+from ds4chat.tui.race.lane import Lane
+from ds4chat.tui.race.race import Race
+
+_WRITERS: dict[str, Callable[[SpeedCard], str]] = {
+    ".svg": as_svg,
+    ".txt": as_text,
+    ".json": SpeedCard.as_json,
+}
+
+
+def check_card_name(name: str) -> Path:
+    """Where a card goes. Raises SettingsError for an ending that no card has."""
+    path = Path(name).expanduser()
+    if path.suffix.lower() not in _WRITERS:
+        near = settings.nearest(path.suffix.lower(), _WRITERS)
+        hint = f"Did you mean {path.with_suffix(near)}?" if near else ""
+        raise SettingsError(
+            f"card {path}: the ending must be one of {', '.join(_WRITERS)}", hint
+        )
+    return path
+
+
+def save_card(card: SpeedCard, name: str) -> Path:
+    """Write a card as its ending says; an existing file is replaced.
+
+    Raises:
+        SettingsError: no card has that ending, or the file cannot be written.
+    """
+    path = check_card_name(name)
+    write(path, _WRITERS[path.suffix.lower()](card))
+    return path
+
+
+def report(race: Race, card: SpeedCard) -> str:
+    """All that is needed to look into a difference, as JSON: the card and every token."""
+    found = {
+        "card": dataclasses.asdict(card),
+        "messages": [dataclasses.asdict(message) for message in race.ask.messages],
+        "lanes": {str(lane.side): _tokens(lane) for lane in race.lanes.values()},
+    }
+    return json.dumps(found, indent=1) + "\n"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text file whole or not at all. Raises SettingsError."""
+    try:
+        number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(number, "w", encoding="utf-8", errors="replace") as file:
+                file.write(text)
+            Path(temporary).replace(path)
+        except BaseException:
+            Path(temporary).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise SettingsError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _tokens(lane: Lane) -> list[dict[str, object]]:
+    return [
+        {"text": placed.text, "at_s": placed.at_s, **dataclasses.asdict(placed.token)}
+        for placed in lane.tokens
+    ]
