@@ -45,7 +45,7 @@ def encode(entry: Entry) -> bytes:
         for name, value in (("turns", entry.turns), ("check", entry.check))
         if value is not None
     }
-    head = _dump(fields | _plain(entry.record))[:-1]
+    head = _dump(fields | plain(entry.record))[:-1]
     line = head + _SUM + _sum(head) + b'"}\n'
     if len(line) > MAX_LINE_BYTES:
         raise ValueError(f"a line of {len(line):,} bytes; the limit is {MAX_LINE_BYTES:,}")
@@ -116,13 +116,14 @@ def _dump(fields: dict[str, Any]) -> bytes:
         return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A record, or any value in one, as JSON has it."""
     if isinstance(value, Span):
         return _plain_span(value)
     if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # "nan", "inf", "-inf": JSON has no such numbers
     return value
@@ -130,10 +131,11 @@ def _plain(value: Any) -> Any:
 
 def _plain_span(span: Span) -> list[Any]:
     token = span.token
-    return [
+    row = [
         span.text, token.id, token.source, token.round, token.position,
-        _plain(token.confidence), _plain(token.margin),
+        plain(token.confidence), plain(token.margin),
     ]  # fmt: skip
+    return row if token.logit is None else [*row, plain(token.logit)]
 
 
 def _build(kind: type[Any], fields: Any) -> Any:
@@ -160,6 +162,7 @@ def _build_span(row: Any) -> Span:
             position=_convert(int, position),
             confidence=None if confidence is None else _convert(float, confidence),
             margin=_convert(float, margin),
+            logit=_convert(float | None, row[_N_SPAN] if len(row) > _N_SPAN else None),
         ),
     )
 

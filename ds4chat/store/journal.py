@@ -84,7 +84,7 @@ class Journal:
 
         Raises:
             SessionFileError: it could not be written; it waits. Raised for the first failure
-                only, until a write succeeds again.
+                only, until the disk holds everything again.
         """
         with self._mutex:
             self._waiting.append(line)
@@ -143,7 +143,7 @@ class Journal:
                 failure.hint = f"{failure.hint} {kept}".strip()
                 raise failure from error
         else:
-            self._has_told = False
+            self._has_told = self._has_told and not sync
 
     def _write(self, *, sync: bool) -> None:
         if not self._lock.is_mine():

@@ -34,6 +34,10 @@ _TRY_EVERY_S = 0.01
 T = TypeVar("T")
 
 
+def _random_id() -> str:
+    return uuid.uuid4().hex
+
+
 class Library:
     """All sessions of one folder.
 
@@ -42,6 +46,7 @@ class Library:
         ops: how files are changed.
         clock: the time as text.
         build: this program's version, for the header of new sessions.
+        new_id: makes the id of a new session.
     """
 
     def __init__(
@@ -51,8 +56,10 @@ class Library:
         ops: FileOps | None = None,
         clock: Clock = utc_now,
         build: str = "",
+        new_id: Callable[[], str] = _random_id,
     ) -> None:
         self.root = root
+        self._new_id = new_id
         self._ops = ops or FileOps()
         self._clock = clock
         self._build = build
@@ -132,7 +139,7 @@ class Library:
         Raises:
             SessionFileError: the name is taken or cannot be one, or the disk refuses.
         """
-        header = Header(id=uuid.uuid4().hex, build=self._build)
+        header = Header(id=self._new_id(), build=self._build)
         entry = Entry(n=1, at=self._clock(), record=header)
         chosen = check_name(name) if name else self._free_name(about)
         return self._make(chosen, codec.encode(entry))
@@ -282,7 +289,7 @@ class Library:
         return self.open(name)
 
     def _fill(self, folder: Path, data: bytes) -> None:
-        fresh = self.root / f".new-{uuid.uuid4().hex[:12]}"
+        fresh = self.root / f".new-{_random_id()[:12]}"
         self._ops.mkdir(fresh)
         try:
             files.write_new(self._ops, fresh / transcripts.FILE_NAME, data)

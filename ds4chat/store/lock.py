@@ -8,6 +8,7 @@ file there is no longer its own.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -98,7 +99,8 @@ def claim(folder: Path, owner: Owner, ops: FileOps) -> SessionLock | Owner:
                 lock = SessionLock(folder, fd, owner, ops)
                 if not lock.is_mine():
                     continue  # it was replaced while we looked: look again
-                _write_owner(fd, owner, ops)
+                with contextlib.suppress(OSError):  # words only: the claim holds without them
+                    _write_owner(fd, owner, ops)
                 fd = -1
                 return lock
             return other

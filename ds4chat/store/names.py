@@ -68,8 +68,9 @@ def _what_is_wrong(name: str) -> str:
 
 
 def safe_name(text: str, fallback: str = "chat") -> str:
-    """A good name for a session, made from any text."""
-    words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", clean(text[:400])))
+    """A good name for a session, made from the first line of any text."""
+    line = text.strip().partition("\n")[0]
+    words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", clean(line[:400])))
     name = ""
     for word in words:
         longer = f"{name}-{word.lower()}" if name else word.lower()[:40]

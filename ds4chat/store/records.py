@@ -38,8 +38,6 @@ class OptionsSet:
     """The model and the options in force from here on."""
 
     model: ModelInfo | None = None
-    fingerprint: str = ""  # of the model file; empty: not known
-    support_fingerprint: str = ""
     engine_build: str = ""
     sampling: Sampling = field(default_factory=Sampling)
     spec: SpecOptions = field(default_factory=SpecOptions)

@@ -232,11 +232,22 @@ class Session:
         """
         gone = tuple(self.tree.snapshots if names is None else names)
         if gone or self.is_read_only:
-            self.append(SnapshotsGone(names=gone, why=why))
+            try:
+                self.append(SnapshotsGone(names=gone, why=why))
+            except SessionFileError:
+                if self.is_read_only:
+                    raise  # else the disk may be full: room comes first
         try:
-            return snapshots.remove(snapshots.orphans(self._folder, self.tree), self._ops)
+            if names is None:
+                paths = snapshots.everything(self._folder)
+            else:
+                paths = snapshots.orphans(self._folder, self.tree.snapshots)
+            freed = snapshots.remove(paths, self._ops)
         except OSError as error:
             raise trouble("a snapshot cannot be deleted", self.snapshots_dir, error) from error
+        if self.n_unwritten:
+            self.flush()
+        return freed
 
     def pick_snapshot(self, ids: Sequence[int]) -> SnapshotSaved | None:
         """The newest snapshot on the disk whose tokens begin `ids`."""

@@ -1,15 +1,19 @@
 """What a session knows of its KV snapshots: names and hashes. Their content is the engine's.
 
-A snapshot `NAME` is every entry of `snapshots/` called `NAME` or `NAME.<suffix>`. The
-transcript is the authority: a snapshot that it does not name is an orphan.
+A snapshot `NAME` is the manifest `snapshots/NAME.json`, which lists the data files that it
+needs; several may share one. The transcript is the authority: a snapshot that it does not name
+is an orphan, and so is a data file that no named one lists.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import os
+import re
 import sys
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from ds4chat.errors import SessionFileError
@@ -18,6 +22,10 @@ from ds4chat.store.records import SnapshotSaved
 from ds4chat.store.tree import Tree
 
 FOLDER = "snapshots"
+_MANIFEST, _TEMPORARY = ".json", ".tmp"
+_DATA = re.compile(r"[0-9a-f]{32}\.safetensors")
+_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,63}")
+_MAX_MANIFEST = 1 << 20
 
 
 class TokenHash:
@@ -79,44 +87,60 @@ def pick(records: Iterable[SnapshotSaved], ids: Sequence[int]) -> SnapshotSaved 
     return ordered[max(fitting)] if fitting else None
 
 
-def chain(records: Iterable[SnapshotSaved], name: str) -> list[str]:
-    """`name` and the snapshots that it continues, newest first."""
-    by_name = {record.name: record for record in records}
-    found: list[str] = []
-    while name in by_name and name not in found:
-        found.append(name)
-        name = by_name[name].parent
-    return found
+def manifests(folder: Path) -> dict[str, Path]:
+    """Manifests of a session's snapshots, by name."""
+    return {path.stem: path for path in _entries(folder) if path.suffix == _MANIFEST}
 
 
-def on_disk(folder: Path) -> dict[str, list[Path]]:
-    """Entries of a session's `snapshots/` by snapshot name; links are listed, not followed."""
+def orphans(folder: Path, kept: Collection[str]) -> list[Path]:
+    """Entries of `snapshots/` that the snapshots `kept` do not need: they may be deleted.
+
+    While one that is kept cannot be read, no data file is an orphan; files of other kinds are
+    never one.
+    """
+    found = manifests(folder)
+    in_use: set[str] | None = set()
+    for name in kept:
+        files = _data_files(found[name]) if name in found else []
+        in_use = None if in_use is None or files is None else in_use | set(files)
+    left = [path for name, path in found.items() if name not in kept]
+    for path in _entries(folder):
+        is_unused = (
+            in_use is not None and _DATA.fullmatch(path.name) and path.name not in in_use
+        )
+        if is_unused or path.suffix == _TEMPORARY:
+            left.append(path)
+    return left
+
+
+def everything(folder: Path) -> list[Path]:
+    """All entries of `snapshots/`; of a link in its place, the link."""
     place = folder / FOLDER
-    found: dict[str, list[Path]] = {}
-    if is_real_dir(place):
-        for entry in sorted(place.iterdir()):
-            name = entry.name.lstrip(".").split(".", 1)[0]
-            found.setdefault(name, []).append(entry)
-    return found
-
-
-def orphans(folder: Path, tree: Tree) -> list[Path]:
-    """Entries of `snapshots/` that the transcript does not name: they may be deleted."""
-    kept = {
-        name for record in tree.snapshots for name in chain(tree.snapshots.values(), record)
-    }
-    return [
-        path
-        for name, entries in on_disk(folder).items()
-        for path in entries
-        if name not in kept or path.name.startswith(".")
-    ]
+    return [place] if place.is_symlink() else _entries(folder)
 
 
 def missing(folder: Path, tree: Tree) -> list[str]:
     """Snapshots that the transcript names and the disk does not hold."""
-    there = on_disk(folder)
+    there = manifests(folder)
     return [name for name in tree.snapshots if name not in there]
+
+
+def _entries(folder: Path) -> list[Path]:
+    place = folder / FOLDER
+    return sorted(place.iterdir()) if is_real_dir(place) else []
+
+
+def _data_files(manifest: Path) -> list[str] | None:
+    """Names of the files that a manifest lists; None: it cannot be read."""
+    try:
+        fd = FileOps().open(manifest, os.O_RDONLY)
+        try:
+            body = json.loads(os.pread(fd, _MAX_MANIFEST, 0))
+        finally:
+            os.close(fd)
+        return [str(link["file"]) for link in body["links"]]
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
+        return None
 
 
 def remove(paths: Iterable[Path], ops: FileOps) -> int:
@@ -138,10 +162,9 @@ def remove(paths: Iterable[Path], ops: FileOps) -> int:
 
 def check_snapshot_name(name: str) -> str:
     """A name that the engine gave a snapshot. Raises SessionFileError for an unsafe one."""
-    if (
-        not name
-        or len(name) > 120
-        or not all(c.isascii() and (c.isalnum() or c in "-_") for c in name)
-    ):
-        raise SessionFileError(f"{name!r:.80} cannot name a snapshot")
+    if not _NAME.fullmatch(name):
+        raise SessionFileError(
+            f"{name!r:.80} cannot name a snapshot",
+            "1 to 64 letters, digits, - and _, a letter or digit first.",
+        )
     return name

@@ -177,6 +177,15 @@ class Tree:
         """The turns that follow one; None: the first turns."""
         return [turn for turn in self.turns.values() if turn.parent == turn_id]
 
+    def taken_back(self) -> list[Turn]:
+        """Turns that no branch leads to any more and that nothing follows."""
+        reached = {turn.id for branch in self.branches.values() for turn in self._full(branch)}
+        followed = {turn.parent for turn in self.turns.values()}
+        return [t for t in self.turns.values() if t.id not in reached | followed]
+
+    def _full(self, branch: Branch) -> list[Turn]:
+        return self._path(branch.leaf, None)
+
     def messages(
         self, branch: str | None = None, *, n_vocab: int | None = None
     ) -> tuple[Message, ...]:
