@@ -36,7 +36,7 @@ from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.state import Conversation
 from ds4chat.tui.view import ChatView
 
-RESTART_HINT = "F8 or /restart starts it again; the conversation is kept."
+RESTART_HINT = "F8 or /restart starts it again."
 _THINK_CYCLE = {
     ThinkMode.OFF: ThinkMode.HIGH,
     ThinkMode.LOW: ThinkMode.HIGH,
@@ -88,6 +88,7 @@ class ChatController:
         self.view = view
         self._n_requests = 0
         self.submits: dict[int, int] = {}  # request_id -> turn_id
+        self.steering: set[int] = set()  # requests about a running reply, not answered yet
         self._when_idle: Callable[[], None] | None = None
         self.channel: Channel | None = None
 
@@ -132,7 +133,7 @@ class ChatController:
     def stop(self) -> bool:
         """Stop the reply or the load; False if there was nothing to stop."""
         if self.is_busy:
-            self.link.send(Cancel(request_id=self.request()))
+            self.link.send(Cancel(request_id=self._steer()))
             return True
         if self.phase in (Phase.STARTING, Phase.LOADING):
             self.phase = Phase.STOPPED
@@ -162,7 +163,7 @@ class ChatController:
         """Speculate otherwise: from the next block of a running reply, and from now on."""
         self.spec = spec
         if self.is_busy:
-            self.link.send(SetSpeculation(request_id=self.request(), spec=spec))
+            self.link.send(SetSpeculation(request_id=self._steer(), spec=spec))
         elif self.figures.state is not SpecState.UNAVAILABLE:
             self.figures.state = SpecState.ON if spec.enabled else SpecState.OFF
             self.figures.reason = ""
@@ -192,7 +193,7 @@ class ChatController:
     def answer_now(self) -> None:
         """End the reasoning and answer."""
         if self.is_reasoning:
-            self.link.send(StopThinking(request_id=self.request()))
+            self.link.send(StopThinking(request_id=self._steer()))
         else:
             self.say("The model is not reasoning now.")
 
@@ -313,6 +314,12 @@ class ChatController:
             reason=old.reason,
             plain_step_s=old.plain_step_s,
         )
+
+    def _steer(self) -> int:
+        """A request id for a command about the running reply."""
+        request_id = self.request()
+        self.steering.add(request_id)
+        return request_id
 
     def request(self) -> int:
         """A fresh request id."""

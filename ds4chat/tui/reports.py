@@ -32,6 +32,7 @@ from ds4chat.tui import receipt
 from ds4chat.tui.controller import RESTART_HINT, ChatController, Phase, Progress
 from ds4chat.tui.state import Turn
 
+_KEPT = "The conversation is kept."
 _BROKEN = (FinishReason.ERROR, FinishReason.NONFINITE)
 
 
@@ -66,6 +67,7 @@ class EngineReports:
     def done(self, event: Done) -> None:
         """A command was carried out."""
         self._chat.submits.pop(event.request_id, None)
+        self._chat.steering.discard(event.request_id)
 
     def refused(self, event: Refused) -> None:
         """A command was not carried out: give a refused question back."""
@@ -73,6 +75,9 @@ class EngineReports:
         if event.request_id == self._load_request:
             self._load_refused(event.message, event.hint)
             return
+        if event.request_id in self._chat.steering:
+            self._chat.steering.discard(event.request_id)
+            return  # the reply ended before the command came: nothing is left to steer
         self._chat.say(_sentence(event.message, event.hint), "error")
         active = self._chat.conversation.active
         if turn_id is not None and active is not None and active.turn_id == turn_id:
@@ -132,7 +137,9 @@ class EngineReports:
             self._chat.figures.finish_turn(None)
         log_path = event.log_path or self._chat.log_path
         log = f" Log: {log_path}." if log_path else ""
-        self._chat.say(f"{_sentence(event.message, event.hint)}{log} {RESTART_HINT}", "error")
+        self._chat.say(
+            f"{_sentence(event.message, event.hint or _KEPT)}{log} {RESTART_HINT}", "error"
+        )
         self._chat.turn_over(is_natural=False)
         self._view.show_now()
 
@@ -192,7 +199,8 @@ class EngineReports:
         if turn is None:
             return
         self._finish(turn, event.usage, event.reason)
-        if event.message:
+        is_told_later = event.reason is FinishReason.ERROR and not self._link.is_alive
+        if event.message and not is_told_later:  # by the EngineFailed of a dead engine
             level = "error" if event.reason in _BROKEN else "warning"
             self._chat.say(_sentence(event.message, event.hint), level)
         self._view.reply_ended(event.usage.prefill_s + event.usage.decode_s)

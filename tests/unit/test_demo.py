@@ -399,9 +399,37 @@ def test_every_command_is_answered_once(open_client: Opener) -> None:
     client.submit()
     client.until(e.TurnFinished)
     client.engine.send(c.Cancel(request_id=50))
-    client.engine.send(c.StopThinking(request_id=51))
+    client.engine.send(c.Pause(request_id=51))
     client.engine.send(c.CloseSession(request_id=52))
     while client.until(e.Done).request_id != 52:
         pass
     answered = [x.request_id for x in client.events if isinstance(x, e.Done | e.Refused)]
     assert answered == [1, 2, 50, 51, 52]
+    assert "no reply is running in lane 0" in client.of(e.Refused)[0].message
+
+
+def test_a_paused_turn_waits_and_can_be_cancelled(open_client: Opener) -> None:
+    client = open_client(Reply(answer=TEXT, holds=(1,)))
+    for end, reason in (
+        (c.Resume(request_id=61), FinishReason.STOP),
+        (c.Cancel(request_id=61), FinishReason.CANCELLED),
+    ):
+        client.events.clear()
+        client.submit()
+        client.until(e.RoundVerified)
+        client.engine.send(c.Pause(request_id=60))
+        client.engine.send(c.Tokenize(request_id=62, text="still here"))
+        client.until(e.Tokenized)
+        assert len(client.of(e.RoundVerified)) == 1
+        client.engine.send(end)
+        assert client.until(e.TurnFinished).reason is reason
+
+
+def test_each_commit_tells_the_lanes_time(open_client: Opener) -> None:
+    client = open_client()
+    client.submit()
+    usage = client.until(e.TurnFinished).usage
+    times = [chunk.at_s for chunk in client.of(e.TokensCommitted)]
+    assert times == sorted(times)
+    assert times[0] > 0
+    assert times[-1] == pytest.approx(usage.decode_s)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from ds4chat.demo.script import default_info
-from ds4chat.protocol.commands import Command, Load, Submit
+from ds4chat.protocol.commands import Cancel, Command, Load, SetSpeculation, Submit
 from ds4chat.protocol.engine import Emit
 from ds4chat.protocol.events import (
     EngineFailed,
@@ -46,6 +46,7 @@ from ds4chat.tui.reports import EngineReports
 class Link:
     def __init__(self) -> None:
         self.commands: list[Command] = []
+        self.is_alive = True
 
     def start(self, emit: Emit) -> None: ...
     def restart(self) -> None: ...
@@ -53,10 +54,6 @@ class Link:
 
     def send(self, command: Command) -> None:
         self.commands.append(command)
-
-    @property
-    def is_alive(self) -> bool:
-        return True
 
 
 class View:
@@ -139,9 +136,11 @@ def tokens(turn_id: int, text: str, channel: Channel = Channel.ANSWER) -> Tokens
     return TokensCommitted(turn_id=turn_id, channel=channel, spans=(span,))
 
 
-def finished(turn_id: int, reason: FinishReason = FinishReason.STOP) -> TurnFinished:
+def finished(
+    turn_id: int, reason: FinishReason = FinishReason.STOP, message: str = ""
+) -> TurnFinished:
     usage = Usage(n_tokens=1, decode_s=20.0, n_context=9)
-    return TurnFinished(turn_id=turn_id, reason=reason, usage=usage, ids=(1,))
+    return TurnFinished(turn_id=turn_id, reason=reason, usage=usage, ids=(1,), message=message)
 
 
 def started(turn_id: int) -> TurnStarted:
@@ -159,7 +158,9 @@ def test_death_without_an_end_of_the_turn_keeps_the_text(desk: Desk) -> None:
     assert desk.view.receipts == ["broken off · 1 tok kept"]
     level, words = desk.view.said[-1]
     assert level == "error"
-    assert words.startswith("Gone. Log: /logs/engine.log. F8 or /restart")
+    assert words == (
+        "Gone. The conversation is kept. Log: /logs/engine.log. F8 or /restart starts it again."
+    )
     desk.report(finished(1), tokens(1, "late"))
     assert turn.reason is FinishReason.ERROR
     assert turn.answer_text == "partial"
@@ -176,6 +177,14 @@ def test_death_after_an_end_of_the_turn_says_it_once(desk: Desk) -> None:
     assert len(desk.view.receipts) == 1
     assert sum("Gone." in text for _, text in desk.view.said) == 1
     assert "/other.log" in desk.view.said[-1][1]
+
+
+def test_an_error_of_a_living_engine_is_told(desk: Desk) -> None:
+    desk.ready()
+    desk.chat.send_text("go")
+    desk.report(started(1), finished(1, FinishReason.ERROR, "a kernel failed"))
+    assert desk.view.said[-1] == ("error", "A kernel failed.")
+    assert desk.chat.phase is Phase.READY
 
 
 def test_restart_loads_again_with_the_present_settings(desk: Desk) -> None:
@@ -227,6 +236,21 @@ def test_refusal_of_something_else_does_not_touch_the_turn(desk: Desk) -> None:
     desk.report(Refused(request_id=999, message="no such thing"))
     assert desk.chat.is_busy
     assert desk.view.said[-1] == ("error", "No such thing.")
+
+
+def test_a_command_that_came_too_late_is_no_error(desk: Desk) -> None:
+    desk.ready()
+    desk.chat.send_text("go")
+    desk.report(started(1))
+    desk.chat.toggle_spec()
+    desk.chat.stop()
+    desk.report(tokens(1, "x"), finished(1))
+    late = [c for c in desk.link.commands if isinstance(c, Cancel | SetSpeculation)]
+    n_said = len(desk.view.said)
+    desk.report(*(Refused(request_id=c.request_id, message="no reply") for c in late))
+    assert len(late) == 2
+    assert len(desk.view.said) == n_said
+    assert desk.chat.steering == set()
 
 
 def test_messages_wait_in_order(desk: Desk) -> None:
