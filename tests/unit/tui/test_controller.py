@@ -170,7 +170,8 @@ def test_death_without_an_end_of_the_turn_keeps_the_text(desk: Desk) -> None:
 def test_death_after_an_end_of_the_turn_says_it_once(desk: Desk) -> None:
     desk.ready()
     desk.chat.send_text("go")
-    desk.report(started(1), finished(1, FinishReason.ERROR))
+    desk.link.is_alive = False
+    desk.report(started(1), finished(1, FinishReason.ERROR, "gone"))
     desk.report(
         EngineFailed(message="gone", log_path="/other.log"), EngineFailed(message="gone")
     )
