@@ -13,6 +13,9 @@ from ds4chat.errors import SettingsError
 from ds4chat.protocol.types import Policy, ThinkMode
 from ds4chat.tui import receipt, reporting
 from ds4chat.tui.controller import ChatController
+from ds4chat.tui.race import card_text, files
+from ds4chat.tui.race.card import SpeedCard
+from ds4chat.tui.race.presets import PRESETS
 
 MAX_READ_BYTES = 1 << 20
 
@@ -35,6 +38,12 @@ class CommandHost(Protocol):
 
     def copy(self, text: str, what: str) -> None:
         """Put text on the clipboard and say so."""
+
+    def race(self, words: str) -> None:
+        """Race a preset, a prompt, or (empty) the last prompt."""
+
+    def speed_card(self) -> SpeedCard:
+        """What the last race measured."""
 
     def set_colours(self, mode: str) -> None:
         """Choose what the colours mean."""
@@ -253,6 +262,14 @@ def _read(host: CommandHost, args: str) -> None:
     host.chat.say(f"{path.name} is in the prompt; Enter sends it.")
 
 
+def _card(host: CommandHost, args: str) -> None:
+    card = host.speed_card()
+    if args:
+        host.chat.say(f"The speed card is in {files.save_card(card, args)}.")
+    else:
+        host.chat.say(card_text.as_text(card).rstrip())
+
+
 def _fixed_think(mode: ThinkMode) -> Callable[[CommandHost, str], None]:
     return lambda host, _: host.chat.set_think(mode)
 
@@ -308,6 +325,14 @@ def _table() -> dict[str, SlashCommand]:
         row("max-tokens", "longest reply", _max_tokens, "N|auto", ("auto",)),
         row("system", "the system text", _system, "TEXT|off", ("off",)),
         row("read", "put a file into the prompt", _read, "FILE"),
+        row(
+            "race",
+            "plain against speculative",
+            lambda host, args: host.race(args),
+            "[preset|prompt]",
+            tuple(PRESETS),
+        ),
+        row("card", "the last race's speed card", _card, "[FILE.svg|.txt|.json]"),
         row("copy", "copy the last answer or code", _copy, "[code]", ("code",)),
     )
     return {command.name: command for command in rows}

@@ -43,6 +43,13 @@ SCREEN_KEYS = (
         summary="what the colours mean: off, source, position, confidence",
     ),
     KeyRow(
+        keys="f5,alt+5",
+        action="race",
+        shown="F5",
+        label="race",
+        summary="race the last prompt: plain against speculative",
+    ),
+    KeyRow(
         keys="f6,alt+6",
         action="toggle_panel",
         shown="F6",
@@ -107,5 +114,5 @@ PROMPT_KEYS = (
     ("Up, Down", "at the first or last line: earlier messages; a waiting one first"),
     ("PageUp, PageDown", "scroll the transcript"),
     ("^D in an empty prompt", "quit"),
-    ("Alt+1, 3, 4, 6", "the same as F1, F3, F4, F6"),
+    ("Alt+1, 3, 4, 5, 6", "the same as F1, F3, F4, F5, F6"),
 )

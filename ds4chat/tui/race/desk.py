@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from ds4chat.protocol.events import Event, Hello
+from ds4chat.protocol.events import EngineFailed, Event, Hello
 from ds4chat.protocol.types import ModelInfo
 from ds4chat.tui.race import machine
 from ds4chat.tui.race.card import SpeedCard, make_card
@@ -29,9 +29,11 @@ class RaceDesk:
 
     def report(self, event: Event) -> Race | None:
         """Give an event to its race; None: it belongs to none."""
-        if isinstance(event, Hello):
+        if isinstance(event, Hello) or (isinstance(event, EngineFailed) and event.fatal):
             for race in self.races:
-                race.engine_died("the engine was started again")
+                race.engine_died(
+                    event.message if isinstance(event, EngineFailed) else "it was started again"
+                )
         owner = next((race for race in self.races if race.owns(event)), None)
         if owner is not None:
             owner.report(event)

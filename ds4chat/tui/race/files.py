@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from ds4chat import settings
+from ds4chat import paths, settings
 from ds4chat.errors import SettingsError
 from ds4chat.tui.race.card import SpeedCard
 from ds4chat.tui.race.card_svg import as_svg
@@ -22,6 +22,12 @@ _WRITERS: dict[str, Callable[[SpeedCard], str]] = {
     ".txt": as_text,
     ".json": SpeedCard.as_json,
 }
+
+
+def races_dir() -> Path:
+    """The person's own folder for cards and reports; it is made when first asked for."""
+    dirs = paths.UserDirs.from_variables(settings.path_variables())
+    return paths.private_dir(dirs.data_root / "races")
 
 
 def check_card_name(name: str) -> Path:

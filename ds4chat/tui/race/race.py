@@ -22,6 +22,7 @@ from ds4chat.protocol.events import (
     TurnFinished,
     TurnStarted,
 )
+from ds4chat.protocol.types import FinishReason
 from ds4chat.tui.race.ask import LANES, RaceAsk, Side
 from ds4chat.tui.race.lane import Lane
 from ds4chat.tui.race.verdict import Verdict, compare
@@ -30,6 +31,7 @@ _OF_A_TURN = (
     TurnStarted | PrefillProgress | TokensCommitted | RoundVerified | PlainStep | PolicyChanged
     | StatsSnapshot | Notice | TurnFinished
 )  # fmt: skip
+_BROKEN = (FinishReason.ERROR, FinishReason.NONFINITE)
 _FIRST_TURN = 1_000_000_000
 """Turn ids of races begin here, out of the way of a chat's."""
 
@@ -173,7 +175,7 @@ class Race:
         """The engine is gone; nothing more will come."""
         self._open.clear()
         self._requests.clear()
-        if self.phase is not Phase.FINISHED:
+        if not all(lane.is_complete for lane in self.lanes.values()):
             self.phase, self.trouble = Phase.FAILED, message
 
     def _take(self, side: Side, event: _OF_A_TURN) -> None:
@@ -182,8 +184,6 @@ class Race:
             self.recorded.append(Recorded(side=side, at_s=event.at_s, event=event))
             if self.phase is Phase.READING:
                 self.phase = Phase.RUNNING
-        elif isinstance(event, TurnFinished) and event.message and not event.ids:
-            self.trouble = " ".join((event.message, event.hint)).strip()
         elif isinstance(event, Notice) and event.level != "info":
             self.trouble = event.message
 
@@ -197,8 +197,12 @@ class Race:
         self.stop()
 
     def _all_ended(self) -> None:
+        ends = [lane.end for lane in self.lanes.values() if lane.end is not None]
+        broken = next((end for end in ends if end.reason in _BROKEN), None)
+        if broken is not None:
+            self.trouble = " ".join((broken.message, broken.hint)).strip()
         if self.phase is not Phase.FAILED:
-            self.phase = Phase.FINISHED
+            self.phase = Phase.FINISHED if broken is None else Phase.FAILED
         if self._closes:
             self._free()
         elif self._restarts:

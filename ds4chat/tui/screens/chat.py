@@ -25,9 +25,13 @@ from ds4chat.tui.keys import SCREEN_KEYS
 from ds4chat.tui.markdown.clean import clean_line
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.palette import ColourMode, Palette
+from ds4chat.tui.race import begin
+from ds4chat.tui.race.card import SpeedCard
+from ds4chat.tui.race.desk import RaceDesk
 from ds4chat.tui.reports import EngineReports
 from ds4chat.tui.screens.help import HelpScreen
 from ds4chat.tui.screens.palette import CommandProvider
+from ds4chat.tui.screens.race import RaceLook, RaceScreen
 from ds4chat.tui.title import set_title
 from ds4chat.tui.widgets.completion import CompletionList
 from ds4chat.tui.widgets.header import HeaderLine
@@ -67,6 +71,7 @@ class ChatScreen(Screen[None]):
         self.transcript = Transcript(id="transcript")
         self.chat = ChatController(link, load, options, self)
         self.reports = EngineReports(self.chat)
+        self.races = RaceDesk()
         self._link = link
         self._options = options
         self._palette = palette
@@ -106,7 +111,8 @@ class ChatScreen(Screen[None]):
 
     def report(self, event: Event) -> None:
         """Take in an event of the engine."""
-        bridge.route(event, self.reports)
+        if self.races.report(event) is None:
+            bridge.route(event, self.reports)
 
     # The controller's view.
 
@@ -217,6 +223,23 @@ class ChatScreen(Screen[None]):
         state = "on" if self.chat.spec.enabled else "off"
         when = " from the next block" if self.chat.is_busy else ""
         self.hint(f"Speculation {state}{when}")
+
+    def action_race(self) -> None:
+        """Race the last prompt."""
+        commands.execute(self, "race", "")
+
+    def race(self, words: str) -> None:
+        """Race a preset, a prompt, or the last prompt. Raises SettingsError."""
+        race = begin.begin(self.chat, self.races, words)
+        model = self.chat.info.name if self.chat.info is not None else ""
+        look = RaceLook(
+            model=model, palette=self._palette, colour_mode=self.transcript.colour_mode
+        )
+        self.app.push_screen(RaceScreen(race, self.speed_card, look))
+
+    def speed_card(self) -> SpeedCard:
+        """What the last race measured. Raises SettingsError."""
+        return begin.card_of(self.chat, self.races)
 
     def action_cycle_colours(self) -> None:
         """The next meaning of the colours."""
