@@ -64,6 +64,8 @@ class Plan:
     def token(self, index: int) -> int:
         if index < len(self.reply):
             return self.reply[index]
+        if not self.cycle:
+            return self.reply[-1]
         return self.cycle[(index - len(self.reply)) % len(self.cycle)]
 
 
@@ -78,6 +80,7 @@ class ScriptedSession:
         self._filter: Callable[[Sequence[int]], int] = len
         self._rounds = 0
         self.sampling = Sampling()
+        self.end_ids = engine.end_ids
         self.next_source = Source.PLAIN
         self.last_report: RoundReport | None = None
         self.draft_error = ""
@@ -139,6 +142,9 @@ class ScriptedSession:
 
     def set_spec(self, spec: SpecOptions) -> None:
         self._spec = spec
+
+    def set_end_ids(self, end_ids: frozenset[int]) -> None:
+        self.end_ids = end_ids
 
     def begin_request(self) -> None:
         pass
@@ -218,7 +224,7 @@ class ScriptedSession:
         drafts: list[int] = []
         for index in range(self._index + 1, self._index + 1 + BLOCK):
             truth = self._truth(index)
-            if truth is None or truth in self._engine.end_ids:
+            if truth is None or truth in self.end_ids:
                 break
             drafts.append(truth if index % MISS_EVERY else (truth + 1) % 256 + 2)
         return drafts
@@ -251,11 +257,21 @@ class ScriptedEngine:
         return self.tokenizer.decode(ids)
 
     def render(
-        self, messages: Sequence[Message | Mapping[str, str]], think: object = None
+        self,
+        messages: Sequence[Message | Mapping[str, str]],
+        think: object = None,
+        *,
+        keep_reasoning: bool = False,
     ) -> list[int]:
         mode = prompt.parse_think(think)
         values = prompt.messages_from(messages)
-        ids = prompt.render(self.tokenizer, values, mode, effort=EffortPrefixes.none())
+        ids = prompt.render(
+            self.tokenizer,
+            values,
+            mode,
+            effort=EffortPrefixes.none(),
+            keep_reasoning=keep_reasoning,
+        )
         self.plans[tuple(ids)] = self._plan(values[-1].text, mode)
         if values[-1].text.startswith("hang"):
             self.hanging.add(tuple(ids))

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ds4chat.engine.policy_base import PolicyEvent
+from ds4chat.engine.policy_base import PlainKind, PolicyEvent
 from ds4chat.protocol.types import Message, ModelInfo, Sampling, Source, SpecOptions, Token
 
 Progress = Callable[[int, int], None]
@@ -27,7 +27,7 @@ class RoundReport:
     """What the last `speculate` did; the host turns it into RoundVerified or PlainStep.
 
     `proposal` and `confidences` are what was verified (after all cuts); empty for a plain step.
-    `end_drafted` says that the proposal was cut before an end id that it contained.
+    `kind` says why a step was plain; `policy_log` holds ds4's log lines of the policy.
     """
 
     round: int  # 0: a plain step
@@ -37,6 +37,8 @@ class RoundReport:
     draft_s: float
     verify_s: float  # a plain step's time when `round` is 0
     reason: str  # why this many drafts, or why plain
+    kind: PlainKind | None = None  # None: a round
+    policy_log: tuple[str, ...] = ()
 
 
 class SessionApi(Protocol):
@@ -128,7 +130,11 @@ class EngineApi(Protocol):
         """Plain text to ids: markers in it are text."""
 
     def render(
-        self, messages: Sequence[Message | Mapping[str, str]], think: object = None
+        self,
+        messages: Sequence[Message | Mapping[str, str]],
+        think: object = None,
+        *,
+        keep_reasoning: bool = False,
     ) -> list[int]:
         """A conversation to ids, the opener of the reply included."""
 

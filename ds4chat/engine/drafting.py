@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ds4chat.draft.verify import cut_at_end
 from ds4chat.engine.api import RoundReport
-from ds4chat.engine.policy_base import Scheduler, count
+from ds4chat.engine.policy_base import PlainKind, Scheduler, count
 from ds4chat.engine.runner import Proposal, Runner, Timeline
 from ds4chat.engine.sampling import margin
 from ds4chat.errors import Ds4Error
@@ -36,6 +36,7 @@ class Draft:
     draft_s: float = 0.0
     reason: str
     is_round: bool
+    kind: PlainKind = PlainKind.NO_DRAFT  # of a plain step
 
     @property
     def is_empty(self) -> bool:
@@ -52,6 +53,7 @@ class Draft:
             draft_s=self.draft_s,
             verify_s=verify_s,
             reason=self.reason,
+            kind=self.kind if self.is_empty else None,
         )
 
     def tokens(
@@ -81,6 +83,10 @@ class Draft:
         return [anchor, *accepted]
 
 
+PLAIN_STEP = Draft(reason="plain: asked for", is_round=False, kind=PlainKind.ASKED)
+"""What a step is that the caller wants plain."""
+
+
 class Drafting:
     """Runs the drafter for one session; after a failure it is out of use, with the reason."""
 
@@ -107,10 +113,10 @@ class Drafting:
             return _plain(self.error)
         decision = scheduler.before_round(budget, room)
         if not decision.draft:
-            return Draft(reason=decision.reason, is_round=False)
+            return Draft(reason=decision.reason, is_round=False, kind=decision.kind)
         made = self._propose(timeline, anchor)
         if made is None:
-            return _plain(self.error)
+            return Draft(reason=f"plain: {self.error}", is_round=False, kind=PlainKind.FAILED)
         before_end, end = cut_at_end(made.tokens, self.end_ids)
         n_kept, reason = scheduler.verify_len(made.confidences)
         is_end_next = n_kept > len(before_end)
@@ -166,4 +172,4 @@ class Drafting:
 
 
 def _plain(reason: str) -> Draft:
-    return Draft(reason=f"plain: {reason}", is_round=False)
+    return Draft(reason=f"plain: {reason}", is_round=False, kind=PlainKind.ASKED)

@@ -3,18 +3,39 @@
 Names and order of the fields are ds4's, so that its tools read them. Our rounds verify the
 anchor together with the drafts (ds4: a seed batch): `accepted=0` at entry, and a round's
 `accepted` counts the tokens it emitted, the anchor included. Lines that stand for a rollback
-and replay never occur here. Figures of what does not exist here (snapshot, replay, the split of
-the proposal's time, proposal lengths) are left out.
+and replay never occur here, and their counts and times are 0; the parts of the proposal's and
+the verifier's times do not exist here and are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from ds4chat.engine.api import RoundReport
+from ds4chat.engine.policy_base import PlainKind
 from ds4chat.protocol.types import Usage
 
 PREFIX = "ds4: DSpark "
+
+
+def step_lines(
+    report: RoundReport, *, budget: int, pos: int, base: Callable[[], int]
+) -> tuple[str, ...]:
+    """Give all lines of a step: what drafting came to, then what the scheduler said.
+
+    Args:
+        report: what the step did.
+        budget: tokens that could still be committed when it began.
+        pos: committed tokens when it began.
+        base: gives the target's choice at row 0; called only after a first-draft miss.
+    """
+    own: tuple[str, ...] = ()
+    if report.round != 0 or report.kind is PlainKind.NO_DRAFT:
+        is_miss = report.proposal and report.n_accepted == 0
+        own = spec_lines(report, budget=budget, pos=pos, base=base() if is_miss else 0)
+    elif report.kind is PlainKind.NO_ROOM:
+        own = no_room_lines(budget=budget, pos=pos)
+    return own + report.policy_log
 
 
 def spec_lines(report: RoundReport, *, budget: int, pos: int, base: int) -> tuple[str, ...]:
@@ -40,25 +61,24 @@ def spec_lines(report: RoundReport, *, budget: int, pos: int, base: int) -> tupl
     return enter, _line("spec direct-partial", fields)
 
 
-def tail_skip_line(*, budget: int, minimum: int) -> str:
-    """Give the line of a step that was plain because the reply is nearly over."""
-    return _line("scheduler tail skip", {"max": budget, "min": minimum})
+def no_room_lines(*, budget: int, pos: int) -> tuple[str, ...]:
+    """Give the lines of a step that had no room for a draft."""
+    fields = {"accepted": 0, "max": budget, "valid": 0, "len": 0, "pos": pos}
+    return _line("spec enter", fields), f"{PREFIX}spec skip no-room"
 
 
-def skip_line(*, remaining: int) -> str:
-    """Give the line of a plain step inside a pause, `remaining` more to come."""
-    return _line("scheduler skip", {"remaining": remaining})
+def scheduler_line(what: str, **fields: int | str) -> str:
+    """Give a line of the scheduler, such as `skip` or `no-draft pause`."""
+    return _line(f"scheduler {what}", fields)
 
 
-def stats_line(usage: Usage, *, n_no_draft: int = 0, n_scheduler_skips: int = 0) -> str:
+def stats_line(usage: Usage) -> str:
     """Give the line that ds4 prints when a session is freed.
 
     Args:
         usage: the figures of the session.
-        n_no_draft: attempts whose proposal was cut to nothing.
-        n_scheduler_skips: plain steps that the policy decided.
     """
-    cycles = usage.n_rounds + n_no_draft
+    cycles = usage.n_rounds + usage.n_no_draft + usage.n_draft_errors
     full, missed = _full_and_missed(usage)
     partial = usage.n_rounds - full - missed
     counts: dict[str, int | str] = {
@@ -75,10 +95,18 @@ def stats_line(usage: Usage, *, n_no_draft: int = 0, n_scheduler_skips: int = 0)
         "direct_partial": partial,
         "replay_fallbacks": 0,
         "miss_first": missed,
-        "no_draft": n_no_draft,
-        "scheduler_skips": n_scheduler_skips,
+        "no_draft": usage.n_no_draft,
+        "no_room": usage.n_no_room,
+        "invalid": 0,
+        "scheduler_skips": usage.n_pause_skips,
+        "tail_skips": usage.n_tail_skips,
+        "verifier_unavailable": 0,
+        "errors": usage.n_draft_errors,
     }
-    return f"{_line('stats', counts)} {_times(usage)} {_histogram(usage)}"
+    hists = (
+        f"draft_len_hist={_hist(usage.draft_lens)} accepted_len_hist={_hist(usage.histogram)}"
+    )
+    return f"{_line('stats', counts)} {_times(usage)} {hists}"
 
 
 def _full_and_missed(usage: Usage) -> tuple[int, int]:
@@ -92,18 +120,19 @@ def _full_and_missed(usage: Usage) -> tuple[int, int]:
 
 
 def _times(usage: Usage) -> str:
+    """Times in milliseconds; a round's whole time is not one step's, so net is unknown."""
     saved_ms = (usage.plain_step_s or 0.0) * usage.n_accepted * 1e3
+    spent_ms = (usage.draft_s + usage.verify_s) * 1e3
+    net = "n/a" if usage.n_rounds else f"{saved_ms - spent_ms:.1f}"
     return (
-        f"time_ms propose={usage.draft_s * 1e3:.1f} verify={usage.verify_s * 1e3:.1f} "
-        f"spec_total={usage.verify_s * 1e3:.1f} target={usage.plain_s * 1e3:.1f} "
-        f"saved={saved_ms:.1f} net_saved={'n/a' if usage.n_rounds else '0.0'}"
+        f"time_ms propose={usage.draft_s * 1e3:.1f} snapshot=0.0 "
+        f"verify={usage.verify_s * 1e3:.1f} replay=0.0 spec_total={usage.verify_s * 1e3:.1f} "
+        f"target={usage.plain_s * 1e3:.1f} saved={saved_ms:.1f} net_saved={net}"
     )
 
 
-def _histogram(usage: Usage) -> str:
-    """Write the histogram of accepted drafts (proposal lengths are not kept: no second one)."""
-    pairs = (f"{n}:{count}" for n, count in enumerate(usage.histogram) if count)
-    return f"accepted_len_hist={','.join(pairs)}"
+def _hist(counts: Sequence[int]) -> str:
+    return ",".join(f"{n}:{count}" for n, count in enumerate(counts) if count)
 
 
 def _ratio(part: float, whole: int) -> float:

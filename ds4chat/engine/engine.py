@@ -160,7 +160,11 @@ class Engine:
         return self.tokenizer.encode_plain(text)
 
     def render(
-        self, messages: Sequence[Message | Mapping[str, str]], think: object = None
+        self,
+        messages: Sequence[Message | Mapping[str, str]],
+        think: object = None,
+        *,
+        keep_reasoning: bool = False,
     ) -> list[int]:
         """A conversation to ids, the opener of the reply included.
 
@@ -168,13 +172,21 @@ class Engine:
             messages: Message objects, or mappings with `role` and `content`; the last is the
                 user's.
             think: a ThinkMode or its word, True or False, None for the model's default.
+            keep_reasoning: earlier replies keep their reasoning; False: only their answers,
+                as the model was trained.
 
         Raises:
             SettingsError: roles or thinking mode are unusable.
         """
         self._check_thread()
         mode = parse_think(think, self._info.think_default)
-        return render(self.tokenizer, messages_from(messages), mode, effort=self._loaded.effort)
+        return render(
+            self.tokenizer,
+            messages_from(messages),
+            mode,
+            effort=self._loaded.effort,
+            keep_reasoning=keep_reasoning,
+        )
 
     def detokenize(self, ids: Sequence[int]) -> str:
         """Ids to text; bytes that are not UTF-8 become U+FFFD."""

@@ -22,8 +22,10 @@ from typing import NoReturn
 from ds4chat import __version__, settings
 from ds4chat.engine import host_guard, host_pipe
 from ds4chat.engine.api import SessionApi
+from ds4chat.engine.ds4_log import stats_line
 from ds4chat.engine.host_inbox import Accepted, Inbox, Nudge
 from ds4chat.engine.host_open import HostedEngine, LoadProgress, OpenEngine, open_engine
+from ds4chat.engine.stats import SessionStats
 from ds4chat.engine.turn_plan import TurnControls, TurnPlan, TurnTools
 from ds4chat.engine.turns import MIN_REPORT_S, Turn
 from ds4chat.errors import Ds4Error, EngineError, ModelFileError
@@ -46,6 +48,8 @@ from ds4chat.text.parse import ChannelSplitter
 from ds4chat.text.stops import StopGate
 
 EXIT_OK, EXIT_FAILED = 0, 1
+
+WriteLine = Callable[[str], None]
 
 _log = logging.getLogger("ds4chat.host")
 
@@ -90,13 +94,16 @@ class Host:
         emit: Emit,
         opener: OpenEngine,
         clock: Callable[[], float] = time.perf_counter,
-        spec_log: Callable[[str], None] | None = None,
+        spec_log: WriteLine | None = None,
+        stats_log: WriteLine | None = None,
     ) -> None:
         self._inbox = inbox
         self._emit = emit
         self._opener = opener
         self._clock = clock
         self._spec_log = spec_log
+        self._stats_log = stats_log
+        self._stats: dict[int, SessionStats] = {}
         self._engine: HostedEngine | None = None
         self._sessions: dict[int, SessionApi] = {}
         self._turns: dict[int, Turn] = {}
@@ -120,6 +127,8 @@ class Host:
     def _wind_up(self, shutdown: Shutdown | None) -> None:
         while self._turns:
             self._advance()
+        for lane in list(self._stats):
+            self._tell_stats(lane)
         if shutdown is not None:
             self._emit(Done(request_id=shutdown.request_id))
 
@@ -204,21 +213,24 @@ class Host:
         if lane in self._turns:
             raise EngineError(f"a reply is running in lane {lane}", "Stop it first.")
         session = self._sessions.pop(lane, None)
+        self._tell_stats(lane)
         if session is not None:
             session.close()
 
     def _submit(self, submit: Submit, controls: TurnControls) -> None:
         engine = self._loaded()
-        if submit.ignore_end:
-            raise EngineError("going on after an end token is not possible with this engine")
         gate = StopGate(submit.stop)
         specials = engine.tokenizer.specials
         plan = TurnPlan(
             turn_id=submit.turn_id,
             lane=submit.lane,
-            ids=tuple(engine.render(submit.messages, submit.think)),
+            ids=tuple(
+                engine.render(
+                    submit.messages, submit.think, keep_reasoning=submit.keep_reasoning
+                )
+            ),
             ctx=engine.info.ctx,
-            end_ids=engine.end_ids,
+            end_ids=frozenset() if submit.ignore_end else engine.end_ids,
             close_think_id=specials.think_close,
             block_size=engine.info.block_size,
             sampling=submit.sampling,
@@ -242,8 +254,15 @@ class Host:
 
     def _emit_of_turn(self, lane: int, event: Event) -> None:
         if isinstance(event, TurnFinished):
+            self._stats.setdefault(lane, SessionStats()).add(event.usage)
             self._inbox.release(lane)  # first: the answer to this event may be a `Submit`
         self._emit(event)
+
+    def _tell_stats(self, lane: int) -> None:
+        """Write ds4's statistics line of a session that ends, if it is wanted."""
+        stats = self._stats.pop(lane, None)
+        if stats is not None and self._stats_log is not None:
+            self._stats_log(stats_line(stats.usage))
 
     def _ready(self) -> list[Turn]:
         return [turn for turn in self._turns.values() if not turn.is_waiting]
@@ -265,6 +284,7 @@ class Host:
 
         If even that fails, the exception ends the process, as `EngineFailed`.
         """
+        self._tell_stats(lane)
         self._sessions.pop(lane).close()
 
 
@@ -285,7 +305,8 @@ def serve(opener: OpenEngine, log_path: Path | None, grace_s: float) -> int:
     ).start()
     try:
         spec_log = host_guard.say if settings.wants_spec_log() else None
-        return Host(inbox, emit, opener, spec_log=spec_log).run()
+        stats_log = host_guard.say if settings.wants_stats_line() else None
+        return Host(inbox, emit, opener, spec_log=spec_log, stats_log=stats_log).run()
     except Exception as error:  # noqa: BLE001 - the engine loop: see the style page
         _log.exception("the engine cannot go on")
         emit(

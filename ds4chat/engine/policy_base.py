@@ -6,21 +6,38 @@ gives the same text.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from ds4chat.draft.verify import MAX_VERIFIED
 from ds4chat.engine.costs import CostModel
 from ds4chat.errors import SettingsError
 from ds4chat.protocol.types import SpecOptions, SpecState
 
+_KEPT_LOG_LINES = 8  # of a log that nobody reads
+
+
+class PlainKind(StrEnum):
+    """Why a step was plain, for the counts."""
+
+    ASKED = "asked"  # the caller, the user, or no drafter
+    MEASURE = "measure"  # the plain rate is being measured
+    PAUSE = "pause"  # the policy sits out a pause
+    TAIL = "tail"  # the reply is nearly over
+    NO_ROOM = "no_room"  # budget or context leave no draft
+    NO_DRAFT = "no_draft"  # drafted, and every draft was cut
+    FAILED = "failed"  # the drafter failed in this step
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether to draft now, and why, in words for a person."""
+    """Whether to draft now, and why, in words for a person; `kind` is for a plain step."""
 
     draft: bool
     reason: str
+    kind: PlainKind = PlainKind.ASKED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +108,7 @@ class Scheduler:
         self._override: bool | None = None
         self._state = SpecState.ON
         self._events: list[PolicyEvent] = []
+        self._log: deque[str] = deque(maxlen=_KEPT_LOG_LINES)
 
     @property
     def state(self) -> SpecState:
@@ -124,7 +142,7 @@ class Scheduler:
         if self._override is False:
             return Decision(draft=False, reason="plain: you switched speculation off")
         if self._room < 1:
-            return Decision(draft=False, reason=self._why_no_room())
+            return Decision(draft=False, reason=self._why_no_room(), kind=PlainKind.NO_ROOM)
         if self._override:
             return Decision(draft=True, reason="on: you keep it on")
         return self._decide(budget)
@@ -157,6 +175,12 @@ class Scheduler:
         """Give the state changes since the last call, oldest first."""
         events, self._events = self._events, []
         return events
+
+    def drain_log(self) -> tuple[str, ...]:
+        """Give ds4's log lines of the last step, oldest first."""
+        lines = tuple(self._log)
+        self._log.clear()
+        return lines
 
     def _begin(self) -> None:
         """Start counting a reply; a policy that counts per reply overrides this."""

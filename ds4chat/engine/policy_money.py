@@ -17,7 +17,7 @@ import math
 from dataclasses import dataclass
 
 from ds4chat.engine.costs import CostModel
-from ds4chat.engine.policy_base import Decision, RoundOutcome, Scheduler, count
+from ds4chat.engine.policy_base import Decision, PlainKind, RoundOutcome, Scheduler, count
 from ds4chat.protocol.types import SpecOptions, SpecState
 
 FIRST_WAIT = 32
@@ -87,19 +87,25 @@ class MoneyScheduler(Scheduler):
         plain_s = self.costs.plain_step_s
         n_wanted = self.costs.n_plain_wanted
         if plain_s is None or n_wanted:
-            return Decision(draft=False, reason=f"measuring: {count(n_wanted, 'plain step')}")
+            return Decision(
+                draft=False,
+                reason=f"measuring: {count(n_wanted, 'plain step')}",
+                kind=PlainKind.MEASURE,
+            )
         if self._is_parked and self._n_waited < self._wait:
             left = self._wait - self._n_waited
             return Decision(
                 draft=False,
                 reason=f"parked: {self._gain.words(plain_s)}; "
                 f"next try after {count(left, 'step')}",
+                kind=PlainKind.PAUSE,
             )
         if self._room < self.cap and not self._can_pay(plain_s):
             return Decision(
                 draft=False,
                 reason=f"plain: room for {count(self._room, 'draft')}, "
                 "less than a round must win",
+                kind=PlainKind.NO_ROOM,
             )
         if self._is_parked:
             return Decision(draft=True, reason=f"trying one round after {self._n_waited} steps")

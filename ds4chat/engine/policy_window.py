@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from ds4chat.engine.costs import CostModel
-from ds4chat.engine.policy_base import Decision, RoundOutcome, Scheduler, count
+from ds4chat.engine.ds4_log import scheduler_line
+from ds4chat.engine.policy_base import Decision, PlainKind, RoundOutcome, Scheduler, count
 from ds4chat.errors import SettingsError
 from ds4chat.protocol.types import SpecOptions, SpecState
 
@@ -161,15 +162,22 @@ class WindowScheduler(Scheduler):
         if not self.knobs.enabled:
             return super()._decide(budget)
         if budget < self.knobs.tail_min_tokens:
+            self._log.append(
+                scheduler_line("tail skip", max=budget, min=self.knobs.tail_min_tokens)
+            )
             return Decision(
                 draft=False,
                 reason=f"plain: {count(budget, 'token')} left, drafting needs "
                 f"{self.knobs.tail_min_tokens}",
+                kind=PlainKind.TAIL,
             )
         if self._skip > 0:
             self._skip -= 1
+            self._log.append(scheduler_line("skip", remaining=self._skip))
             return Decision(
-                draft=False, reason=f"parked: {self._why_paused}; {self._skip} more"
+                draft=False,
+                reason=f"parked: {self._why_paused}; {self._skip} more",
+                kind=PlainKind.PAUSE,
             )
         self._enter(SpecState.ON, "on: the pause is over")
         return super()._decide(budget)
@@ -199,7 +207,16 @@ class WindowScheduler(Scheduler):
         elif self._lifetime_accepted == 0 and is_low:
             pause = max(pause, knobs.cold_low_confidence_skip)
         first = "" if confidence0 is None else f" (first confidence {confidence0:.2f})"
-        self._pause(pause, f"no draft passed {self.threshold:g}{first}")
+        if self._pause(pause, f"no draft passed {self.threshold:g}{first}"):
+            self._log.append(
+                scheduler_line(
+                    "no-draft pause",
+                    skip=self._skip,
+                    accepted_total=self._lifetime_accepted,
+                    long_accept=int(self._long_accept_seen),
+                    confidence0="n/a" if confidence0 is None else f"{confidence0:.3f}",
+                )
+            )
 
     def _check_break_even(self) -> None:
         """Pause if a whole break-even window did not earn its extra time (off by default)."""
@@ -207,11 +224,19 @@ class WindowScheduler(Scheduler):
         if not self.knobs.break_even_window or window.cycles < self.knobs.break_even_window:
             return
         self._long_window = _Window()
-        if window.saved_s < window.extra_s:
-            self._pause(
-                max(self.knobs.low_skip, self.knobs.slow_skip),
-                f"the last {window.cycles} rounds cost {window.extra_s * 1e3:.0f} ms "
-                f"and saved {window.saved_s * 1e3:.0f} ms",
+        if window.saved_s < window.extra_s and self._pause(
+            max(self.knobs.low_skip, self.knobs.slow_skip),
+            f"the last {window.cycles} rounds cost {window.extra_s * 1e3:.0f} ms "
+            f"and saved {window.saved_s * 1e3:.0f} ms",
+        ):
+            self._log.append(
+                scheduler_line(
+                    "break-even pause",
+                    cycles=window.cycles,
+                    saved=_ms(window.saved_s),
+                    extra=_ms(window.extra_s),
+                    skip=self._skip,
+                )
             )
 
     def _close_window(self) -> None:
@@ -234,17 +259,38 @@ class WindowScheduler(Scheduler):
             why = f"below {knobs.min_avg_milli / 1e3:g}"
         else:
             why = "too slow" if is_slow else "not worth its time"
-        self._pause(pause, f"{average:.2f} accepted a round over {window.cycles} rounds, {why}")
+        if self._pause(
+            pause, f"{average:.2f} accepted a round over {window.cycles} rounds, {why}"
+        ):
+            self._log.append(
+                scheduler_line(
+                    "pause",
+                    cycles=window.cycles,
+                    accepted=window.accepted,
+                    avg=f"{average:.3f}",
+                    no_draft=window.no_draft,
+                    extra_per_accept=_ms(window.extra_s / max(1, window.accepted)),
+                    saved=_ms(window.saved_s),
+                    extra=_ms(window.extra_s),
+                    skip=self._skip,
+                )
+            )
 
-    def _pause(self, pause: int, why: str) -> None:
+    def _pause(self, pause: int, why: str) -> bool:
+        """Pause unless a longer one runs or the user keeps it on; say whether."""
         if self._override or pause <= self._skip:
-            return
+            return False
         self._skip, self._why_paused = pause, why
         self._enter(
             SpecState.PARKED,
             f"parked: {why}; next try after {count(pause, 'step')}",
             again=True,
         )
+        return True
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.3f}"
 
 
 def _exceeds(cost: float, gain: float, limit: float) -> bool:

@@ -21,7 +21,7 @@ from ds4chat.draft.verify import (
     room_for_drafts,
 )
 from ds4chat.engine.api import Progress, RoundReport
-from ds4chat.engine.drafting import Draft, Drafting
+from ds4chat.engine.drafting import PLAIN_STEP, Draft, Drafting
 from ds4chat.engine.policy_base import PolicyEvent, RoundOutcome, Scheduler
 from ds4chat.engine.runner import Runner, Timeline
 from ds4chat.engine.sampling import choose, margin
@@ -194,7 +194,7 @@ class Session:
             ValueError: `token` is an end id or outside the vocabulary.
         """
         first = self._first(token)
-        self._plain_step(first.id, "plain: asked for")
+        self._plain_step(first.id, PLAIN_STEP)
         return first
 
     def speculate(
@@ -229,7 +229,7 @@ class Session:
             given = [self._checked(t) for t in proposal]
             draft = self._drafting.given(self._open(), first.id, room, given)
         if not draft.is_round:
-            self._plain_step(first.id, draft.reason)
+            self._plain_step(first.id, draft)
             return [first]
         return self._verify(first, draft)
 
@@ -331,14 +331,20 @@ class Session:
             end_drafted=draft.end is not None,
         )
         self._scheduler.note_round(outcome)
+        self._take_policy_log()
 
-    def _plain_step(self, token: int, reason: str) -> None:
+    def _plain_step(self, token: int, draft: Draft) -> None:
         start = time.perf_counter()
         rows = self._runner.evaluate_rows(self._open(), [token])
         step_s = time.perf_counter() - start
         self._commit([token], rows[0], Source.PLAIN)
         self._scheduler.note_plain(step_s)
-        self.last_report = Draft(reason=reason, is_round=False).report(0, 0, step_s)
+        self.last_report = draft.report(0, 0, step_s)
+        self._take_policy_log()
+
+    def _take_policy_log(self) -> None:
+        if (lines := self._scheduler.drain_log()) and self.last_report is not None:
+            self.last_report = replace(self.last_report, policy_log=lines)
 
     # -- the timeline ----------------------------------------------------------------------
 

@@ -6,10 +6,12 @@ Time saved is measured against the plain step of this process, never taken from 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from itertools import zip_longest
 
 from ds4chat.engine.api import RoundReport
+from ds4chat.engine.policy_base import PlainKind
 from ds4chat.protocol.types import Usage
 
 _EVEN_S = 0.05
@@ -27,6 +29,8 @@ class TurnStats:
         self._accepted = [0] * block_size  # by draft position
         self._tested = [0] * block_size
         self._histogram = [0] * (block_size + 1)
+        self._draft_lens = [0] * (block_size + 1)
+        self._kinds: Counter[PlainKind] = Counter()
         self._n_tokens = 0
         self._n_plain_steps = 0
         self._n_drafted = 0
@@ -46,11 +50,14 @@ class TurnStats:
         self._n_tokens += report.n_accepted + 1 if n_committed is None else n_committed
         self._draft_s += report.draft_s
         self._ends_in_round = report.round != 0
+        n_tested = len(report.proposal)
+        if report.round != 0 or report.kind is PlainKind.NO_DRAFT:
+            self._draft_lens[n_tested] += 1
         if report.round == 0:
             self._n_plain_steps += 1
             self._plain_s += report.verify_s
+            self._kinds[report.kind or PlainKind.ASKED] += 1
             return
-        n_tested = len(report.proposal)
         self._n_drafted += n_tested
         self._verify_s += report.verify_s
         self._histogram[report.n_accepted] += 1
@@ -90,6 +97,12 @@ class TurnStats:
             accept_len=(n_accepted + n_own) / n_rounds if n_rounds else None,
             by_position=tuple(zip(self._accepted, self._tested, strict=True)),
             histogram=tuple(self._histogram),
+            draft_lens=tuple(self._draft_lens),
+            n_no_draft=self._kinds[PlainKind.NO_DRAFT],
+            n_no_room=self._kinds[PlainKind.NO_ROOM],
+            n_pause_skips=self._kinds[PlainKind.PAUSE],
+            n_tail_skips=self._kinds[PlainKind.TAIL],
+            n_draft_errors=self._kinds[PlainKind.FAILED],
         )
 
 
@@ -136,10 +149,18 @@ def _added(left: Usage, right: Usage) -> Usage:
         saved_s=sum(known) if known else None,
         accept_len=round_tokens / n_rounds if n_rounds else None,
         by_position=tuple((a + c, b + d) for (a, b), (c, d) in positions),
-        histogram=tuple(
-            a + b for a, b in zip_longest(left.histogram, right.histogram, fillvalue=0)
-        ),
+        histogram=_summed(left.histogram, right.histogram),
+        draft_lens=_summed(left.draft_lens, right.draft_lens),
+        n_no_draft=left.n_no_draft + right.n_no_draft,
+        n_no_room=left.n_no_room + right.n_no_room,
+        n_pause_skips=left.n_pause_skips + right.n_pause_skips,
+        n_tail_skips=left.n_tail_skips + right.n_tail_skips,
+        n_draft_errors=left.n_draft_errors + right.n_draft_errors,
     )
+
+
+def _summed(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(a + b for a, b in zip_longest(left, right, fillvalue=0))
 
 
 def accept_rate(usage: Usage) -> float | None:

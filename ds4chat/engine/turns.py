@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from ds4chat.engine.api import RoundReport, SessionApi
-from ds4chat.engine.ds4_log import spec_lines
+from ds4chat.engine.ds4_log import step_lines
 from ds4chat.engine.stats import TurnStats
 from ds4chat.engine.turn_plan import TurnControls, TurnPlan, TurnTools
 from ds4chat.errors import ContextFullError, Ds4Error, NonFiniteError
@@ -136,6 +136,7 @@ class Turn:
             return self._context_full(len(plan.ids))
         self._session.set_sampling(plan.sampling)
         self._session.set_spec(plan.spec)
+        self._session.set_end_ids(plan.end_ids)
         self._session.set_commit_filter(self._admit)
         self._session.drain_policy_events()  # of the last reply
         n_cached = self._session.sync(plan.ids, progress=self._on_progress)
@@ -230,10 +231,9 @@ class Turn:
 
     def _log_round(self, budget: int, pos: int) -> None:
         write, report = self._tools.spec_log, self._session.last_report
-        if write is None or report is None or (report.round == 0 and report.draft_s == 0):
+        if write is None or report is None:
             return
-        base = self._session.choose()  # after a miss: the target's choice at row 0
-        for line in spec_lines(report, budget=budget, pos=pos, base=base):
+        for line in step_lines(report, budget=budget, pos=pos, base=self._session.choose):
             write(line)
 
     def _admit(self, ids: Sequence[int]) -> int:

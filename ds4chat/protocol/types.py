@@ -194,5 +194,11 @@ class Usage:
     accept_len: float | None = None
     by_position: tuple[tuple[int, int], ...] = ()  # per draft position: (accepted, tested)
     histogram: tuple[int, ...] = ()  # rounds by number of accepted drafts, 0..block_size
+    draft_lens: tuple[int, ...] = ()  # drafting steps by number of drafts tested, 0..block_size
+    n_no_draft: int = 0  # steps that drafted, but every draft was cut
+    n_no_room: int = 0  # plain steps because budget or context left no draft
+    n_pause_skips: int = 0  # plain steps inside a pause of the policy
+    n_tail_skips: int = 0  # plain steps because the reply was nearly over
+    n_draft_errors: int = 0
     kv_bytes: int = 0
     n_context: int = 0  # tokens held after the turn

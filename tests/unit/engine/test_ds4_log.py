@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import NoReturn
+
 import pytest
 
 from ds4chat.engine.api import RoundReport
-from ds4chat.engine.ds4_log import skip_line, spec_lines, stats_line, tail_skip_line
+from ds4chat.engine.ds4_log import scheduler_line, spec_lines, stats_line, step_lines
+from ds4chat.engine.policy_base import PlainKind
 from ds4chat.engine.stats import TurnStats
 from ds4chat.protocol.types import Usage
 
@@ -20,6 +24,10 @@ def report(accepted: int, tested: int) -> RoundReport:
         verify_s=0.030,
         reason="",
     )
+
+
+def no_base() -> NoReturn:
+    raise AssertionError("the target's choice at row 0 does not matter here")
 
 
 @pytest.mark.parametrize(
@@ -65,24 +73,56 @@ def test_each_outcome_has_its_lines(accepted: int, tested: int, lines: list[str]
 
 
 def test_scheduler_lines() -> None:
-    assert (
-        tail_skip_line(budget=8, minimum=10) == "ds4: DSpark scheduler tail skip max=8 min=10"
+    line = scheduler_line("tail skip", max=8, min=10)
+    assert line == "ds4: DSpark scheduler tail skip max=8 min=10"
+
+
+def test_a_plain_step_has_the_schedulers_lines_alone() -> None:
+    paused = replace(report(0, 0), kind=PlainKind.PAUSE, policy_log=("a", "b"))
+    assert step_lines(paused, budget=9, pos=1, base=no_base) == ("a", "b")
+
+
+def test_a_pause_is_logged_behind_the_round_that_caused_it() -> None:
+    low = replace(report(2, 5), policy_log=("pause",))
+    lines = step_lines(low, budget=9, pos=1, base=no_base)
+    assert [line.rsplit(" DSpark ")[-1].split(" ")[1] for line in lines[:2]] == [
+        "enter",
+        "direct-partial",
+    ]
+    assert lines[2:] == ("pause",)
+
+
+def test_the_targets_choice_is_asked_for_after_a_miss() -> None:
+    lines = step_lines(report(0, 5), budget=9, pos=1, base=lambda: 77)
+    assert lines[-1] == "ds4: DSpark spec miss first draft=40 base=77"
+
+
+def test_a_step_without_room_says_so() -> None:
+    full = replace(report(0, 0), kind=PlainKind.NO_ROOM)
+    assert step_lines(full, budget=1, pos=9, base=no_base) == (
+        "ds4: DSpark spec enter accepted=0 max=1 valid=0 len=0 pos=9",
+        "ds4: DSpark spec skip no-room",
     )
-    assert skip_line(remaining=31) == "ds4: DSpark scheduler skip remaining=31"
 
 
 def test_the_stats_line() -> None:
     stats = TurnStats(5)
-    for accepted, tested in [(5, 5), (2, 5), (0, 5), (3, 3), (0, 0)]:
+    for accepted, tested in [(5, 5), (2, 5), (0, 5), (3, 3)]:
         stats.note(report(accepted, tested))
+    stats.note(replace(report(0, 0), kind=PlainKind.NO_DRAFT))
+    kinds = [PlainKind.PAUSE] * 4 + [PlainKind.TAIL] * 3 + [PlainKind.NO_ROOM] * 2
+    for kind in [*kinds, PlainKind.ASKED, PlainKind.MEASURE, PlainKind.FAILED]:
+        stats.note(replace(report(0, 0), draft_s=0.0, kind=kind))
     usage = stats.usage(Usage(), plain_step_s=0.020)
-    line = stats_line(usage, n_no_draft=1, n_scheduler_skips=4)
+    line = stats_line(usage)
     assert line == (
-        "ds4: DSpark stats cycles=5 first_tokens=0 proposed=18 accepted_draft=10 "
-        "accept_rate=55.6% avg_accept=2.000 seed_batches=4 full=2 partial=1 direct_full=2 "
-        "direct_partial=1 replay_fallbacks=0 miss_first=1 no_draft=1 scheduler_skips=4 "
-        "time_ms propose=20.0 verify=120.0 spec_total=120.0 target=30.0 saved=200.0 "
-        "net_saved=n/a accepted_len_hist=0:1,2:1,3:1,5:1"
+        "ds4: DSpark stats cycles=6 first_tokens=0 proposed=18 accepted_draft=10 "
+        "accept_rate=55.6% avg_accept=1.667 seed_batches=4 full=2 partial=1 direct_full=2 "
+        "direct_partial=1 replay_fallbacks=0 miss_first=1 no_draft=1 no_room=2 invalid=0 "
+        "scheduler_skips=4 tail_skips=3 verifier_unavailable=0 errors=1 "
+        "time_ms propose=20.0 snapshot=0.0 verify=120.0 replay=0.0 spec_total=120.0 "
+        "target=390.0 saved=200.0 net_saved=n/a "
+        "draft_len_hist=0:1,3:1,5:3 accepted_len_hist=0:1,2:1,3:1,5:1"
     )
 
 
