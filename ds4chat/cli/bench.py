@@ -9,14 +9,19 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from ds4chat.cli import bench_open
+from ds4chat.cli import bench_open, bench_snapshot
 
 
 def run(argv: Sequence[str]) -> int:
     """Run one benchmark and print its result."""
     options = _parse(argv)
-    result = bench_open.bench_open(options.repeat)
-    print(json.dumps(result, indent=2) if options.json else bench_open.render(result))
+    if options.what == "snapshot":
+        result = bench_snapshot.bench_snapshot(options.tokens, options.model, options.support)
+        text = bench_snapshot.render(result)
+    else:
+        result = bench_open.bench_open(options.repeat)
+        text = bench_open.render(result)
+    print(json.dumps(result, indent=2) if options.json else text)
     return 0 if result["holds"] else 1
 
 
@@ -26,6 +31,14 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     opening = kinds.add_parser("open", help="open a model file of Flash's size")
     opening.add_argument("--repeat", type=_positive, default=5, help="how often (default 5)")
     opening.add_argument("--json", action="store_true", help="print JSON")
+    snapshot = kinds.add_parser("snapshot", help="save and restore sessions")
+    snapshot.add_argument(
+        "--tokens", type=_positive, nargs="+", default=[1000, 3500, 10_000], metavar="N",
+        help="sizes of the sessions (default 1000 3500 10000)",
+    )  # fmt: skip
+    snapshot.add_argument("--model", help="a GGUF (default: a small made-up model)")
+    snapshot.add_argument("--support", help="its support file")
+    snapshot.add_argument("--json", action="store_true", help="print JSON")
     return parser.parse_args(argv)
 
 

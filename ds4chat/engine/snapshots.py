@@ -128,7 +128,7 @@ def take(engine: Engine, session: Session, folder: Path) -> SnapshotData:
     except EngineError as error:
         raise SnapshotError(f"nothing to save: {error.message}", error.hint) from error
     timeline = session.timeline
-    parent = _parent(timeline.lineage, folder, head.ids)
+    parent = _parent(timeline.lineage, folder)
     lazy = timeline.lazy_state(parent.n if parent is not None else 0)
     mx.eval(list(lazy.values()))  # sync: once for everything that is copied below
     return SnapshotData(
@@ -209,12 +209,13 @@ def pack_rules(engine: Engine, names: Mapping[str, Any]) -> dict[str, PackRule]:
     return rules
 
 
-def _parent(lineage: Lineage, folder: Path, ids: tuple[int, ...]) -> Manifest | None:
-    """The snapshot to continue; None where the next one must stand on its own."""
+def _parent(lineage: Lineage, folder: Path) -> Manifest | None:
+    """The snapshot to continue; None where the next one must stand on its own.
+
+    A timeline only ever grows, so its own last snapshot is always a prefix of it.
+    """
     last = lineage.manifest
     if last is None or lineage.folder != folder or len(last.links) >= MAX_LINKS:
-        return None
-    if last.n > len(ids) or last.token_hash != token_hash(ids[: last.n]):
         return None
     if not all((folder / link.file).is_file() for link in last.links):
         return None

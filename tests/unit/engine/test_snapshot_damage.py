@@ -154,6 +154,27 @@ def test_well_hashed_nonsense_is_refused(
     restored(engine, copied, "old")
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "layers.1.raw",
+        "layers.1.index_raw",
+        "logits",
+        "ids",
+        "layers.0.window",
+        "draft.1.window",
+    ],
+)
+def test_a_row_too_few_is_refused(engine: Engine, copied: Path, name: str) -> None:
+    file = copied / read_manifest(copied, "new").links[-1].file
+    tensors = decode(file.read_bytes(), "x").tensors
+    names = [key for key in tensors if key == name or key.startswith(f"{name}.")]
+    shorter = {k: replace(tensors[k], data=tensors[k].data[:-1]) for k in names}
+    changed(copied, "new", **shorter)
+    with pytest.raises(SnapshotError, match="wanted"):
+        restore(engine, copied, "new")
+
+
 def test_unusable_sampling_is_refused(engine: Engine, copied: Path) -> None:
     manifest = replace(read_manifest(copied, "new"), sampling=Sampling(temperature=-1.0))
     (copied / "new.json").write_bytes(encode_manifest(manifest))
