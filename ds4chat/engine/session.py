@@ -22,6 +22,7 @@ from ds4chat.draft.verify import (
 )
 from ds4chat.engine.api import Progress, RoundReport
 from ds4chat.engine.drafting import PLAIN_STEP, Draft, Drafting
+from ds4chat.engine.marks import Marks
 from ds4chat.engine.policy_base import PolicyEvent, RoundOutcome, Scheduler
 from ds4chat.engine.runner import Runner, Timeline
 from ds4chat.engine.sampling import choose, margin
@@ -57,6 +58,7 @@ class Session:
         self._timeline: Timeline | None = runner.new_timeline()
         self._ids: list[int] = []
         self._row: NDArray[np.float32] | None = None
+        self._marks = Marks()
         self._next_source = Source.PLAIN
         self._n_rounds = 0
         self._commit_filter: CommitFilter | None = None
@@ -97,13 +99,8 @@ class Session:
     def sync(self, ids: Sequence[int], *, progress: Progress | None = None) -> int:
         """Hold exactly `ids`, reusing what is held.
 
-        Args:
-            ids: the whole prefix, at least one token.
-            progress: called between prefill chunks with (done, to do); may raise to cancel, the
-                tokens evaluated so far then stay held.
-
-        Returns:
-            How many tokens were reused.
+        Returns how many tokens were reused. `progress` is called between prefill chunks with
+        (done, to do); it may raise to cancel, the tokens evaluated so far then stay held.
 
         Raises:
             ValueError: `ids` is empty or holds an id outside the vocabulary.
@@ -118,17 +115,17 @@ class Session:
                 f"{len(wanted):,} tokens do not fit into a context of {self._ctx:,}",
                 "shorten the conversation, or start with a larger --ctx",
             )
-        n_reused = len(self._ids) if wanted[: len(self._ids)] == self._ids else 0
-        if n_reused == 0 and self._ids:
-            timeline = self._reset()
-        if n_reused == len(wanted):
-            return n_reused
+        if wanted == self._ids and self._row is not None:
+            return len(wanted)
+        if wanted[: len(self._ids)] != self._ids or len(wanted) == len(self._ids):
+            timeline = self._go_back(wanted)
+        n_reused = len(self._ids)
         self._next_source = Source.PLAIN
         self._row = None
         n_new = len(wanted) - n_reused
         if progress is not None:
             progress(0, n_new)
-        for done, row in self._runner.prefill(timeline, wanted[n_reused:]):
+        for done, row in self._marks.prefill(self._runner, timeline, wanted[n_reused:]):
             self._ids = wanted[: n_reused + done]
             self._row = row if done == n_new else None
             if progress is not None:
@@ -145,11 +142,7 @@ class Session:
         return self._last_row().copy()
 
     def choose(self) -> int:
-        """The target's token for the next position: argmax, or the keyed sample.
-
-        Raises:
-            NonFiniteError: the logits are not finite.
-        """
+        """The next position's argmax or keyed sample; NonFiniteError if it has none."""
         self._open()
         return choose(self._last_row(), self._sampling, self.n)
 
@@ -258,6 +251,7 @@ class Session:
         self._timeline, self._ids, self._row = timeline, list(head.ids), head.row
         self._sampling, self._next_source = head.sampling, head.next_source
         self._n_rounds = head.n_rounds
+        self._marks.clear()
 
     @property
     def timeline(self) -> Timeline:
@@ -275,8 +269,8 @@ class Session:
     def close(self) -> None:
         """Free the arrays; the session cannot be used afterwards."""
         self._check_thread()
-        self._timeline = None
-        self._row = None
+        self._timeline = self._row = None
+        self._marks.clear()
 
     # -- a round ---------------------------------------------------------------------------
 
@@ -389,11 +383,15 @@ class Session:
             raise EngineError("the session holds no evaluated token", "call sync() first")
         return self._row
 
-    def _reset(self) -> Timeline:
-        self._timeline = self._runner.new_timeline()
-        self._ids.clear()
+    def _go_back(self, wanted: list[int]) -> Timeline:
+        """Hold what a mark has in common with `wanted`, or nothing."""
+        timeline = self._open()
+        n = self._marks.rewind(timeline, self._ids, wanted)
+        if n == 0:
+            self._timeline = timeline = self._runner.new_timeline()
+        del self._ids[n:]
         self._row = None
-        return self._timeline
+        return timeline
 
     def _open(self) -> Timeline:
         self._check_thread()
