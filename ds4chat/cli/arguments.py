@@ -10,13 +10,14 @@ from typing import Any
 from ds4chat import __version__, settings
 from ds4chat.cli import completion
 
-COMMANDS = ("inspect", "bench")
+COMMANDS = ("inspect", "bench", "race")
 """Subcommands: modules of this package with a function `run(argv) -> exit status`."""
 
 USAGE = """\
 ds4chat [MODEL] [options]
        ds4chat inspect FILE [--pair OTHER] [--json] [--tensors] [--sha256]
-       ds4chat bench WHAT [options]"""
+       ds4chat bench WHAT [options]
+       ds4chat race [PRESET | PROMPT] [options]"""
 DESCRIPTION = """\
 Chat with DeepSeek-V4-Flash in the terminal, with exact DSpark speculative decoding.
 With -p, -f or text on standard input: answer once on standard output."""
@@ -137,10 +138,15 @@ def _parser() -> argparse.ArgumentParser:
     )  # fmt: skip
     parser.add_argument("positional", nargs="?", metavar="MODEL", help="main GGUF file")
     _add_own(parser)
+    add_settings(parser)
+    return parser
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Add a flag for every setting, without defaults: `settings.load` has them."""
     group = parser.add_argument_group("settings")
     for row in settings.rows():
         _add_setting(group, row)
-    return parser
 
 
 def _add_own(parser: argparse.ArgumentParser) -> None:

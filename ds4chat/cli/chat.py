@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,13 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 def open_chat(
-    link: EngineLink, start: Start, values: settings.Settings, log_path: Path | None
+    link: EngineLink,
+    start: Start,
+    values: settings.Settings,
+    log_path: Path | None,
+    *,
+    first_command: str = "",
+    on_exit: Callable[[Ds4ChatApp], int] | None = None,
 ) -> int:
     """Run the chat until the person leaves; returns the exit status.
 
@@ -29,6 +36,8 @@ def open_chat(
         start: how replies are asked for.
         values: for the looks.
         log_path: the engine's log; None: the recorded tour, which has no engine.
+        first_command: a slash command to run when the model is ready.
+        on_exit: called after a person left; gives the exit status.
 
     Raises:
         SettingsError: the theme cannot be used.
@@ -48,11 +57,14 @@ def open_chat(
         no_color=not settings.wants_color(values.color, is_tty=True),
         banner=TOUR_BANNER if log_path is None else "",
         log_path=str(log_path or ""),
+        first_command=first_command,
     )
+    app = Ds4ChatApp(link, start.load, options)
     try:
-        return asyncio.run(_run(Ds4ChatApp(link, start.load, options)))
+        status = asyncio.run(_run(app))
     finally:
         link.close()
+    return on_exit(app) if on_exit is not None and status == EXIT_OK else status
 
 
 async def _run(app: Ds4ChatApp) -> int:

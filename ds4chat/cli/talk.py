@@ -83,7 +83,7 @@ class Talk:
         """
         self._link.send(load)
         while True:
-            event = self._next()
+            event = self.next_event()
             match event:
                 case int():
                     raise StoppedError(event)
@@ -107,7 +107,7 @@ class Talk:
         self._link.send(submit)
         is_stopping = False
         while True:
-            event = self._next()
+            event = self.next_event()
             match event:
                 case int():
                     if is_stopping or event != signal.SIGINT:
@@ -124,7 +124,8 @@ class Talk:
                 case _:
                     on_event(event)
 
-    def _next(self) -> Event | int:
+    def next_event(self) -> Event | int:
+        """Wait for the next event, or the number of a signal."""
         return self._news.get()
 
 

@@ -24,6 +24,7 @@ class ChatOptions:
         no_color: `NO_COLOR` or `--color never`: attributes instead of colours.
         banner: shown above the transcript, for the tour.
         log_path: the engine's log, named in error messages; empty when there is none.
+        first_command: a slash command that is run when the model is ready.
         is_animated: whether the cursor blinks.
     """
 
@@ -38,4 +39,5 @@ class ChatOptions:
     no_color: bool = False
     banner: str = ""
     log_path: str = ""
+    first_command: str = ""
     is_animated: bool = True

@@ -72,7 +72,7 @@ def _ratio(ratio: float | None) -> str:
 
 def _acceptance(spec: LaneFigures) -> str:
     steps = f"{spec.n_plain_steps} plain steps"
-    parked = f", {spec.state}: {spec.why}" if spec.state != "on" else ""
+    parked = f"; {spec.why or spec.state}" if spec.state != "on" else ""
     if spec.accept_len is None:
         return f"none, {steps}{parked}"
     return (

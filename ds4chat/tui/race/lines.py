@@ -92,7 +92,7 @@ def times(lane: Lane) -> str:
 def _state(lane: Lane) -> str:
     if lane.state is SpecState.ON:
         return ""
-    return clean_line(f"{lane.state}: {lane.why}" if lane.why else str(lane.state))
+    return clean_line(lane.why or str(lane.state))
 
 
 def _ending(lane: Lane, shown: Shown) -> str:

@@ -17,7 +17,7 @@ from textual.widgets import Static, TextArea
 from ds4chat.errors import Ds4Error, SettingsError
 from ds4chat.protocol.commands import Load
 from ds4chat.protocol.engine import EngineLink
-from ds4chat.protocol.events import EngineFailed, Event
+from ds4chat.protocol.events import EngineFailed, Event, ModelReady
 from ds4chat.protocol.types import SpecState
 from ds4chat.tui import bridge, commands
 from ds4chat.tui.controller import ChatController
@@ -82,6 +82,7 @@ class ChatScreen(Screen[None]):
         self._prompt = PromptArea(self.chat.take_back_queued, is_animated=options.is_animated)
         self._keybar = KeyBar(self.chat)
         self._is_panel_wanted = True
+        self._first_command = options.first_command
         self._redraw: Timer | None = None
         self._is_quit_armed = False
         self._link_lock = asyncio.Lock()  # closing and restarting take turns
@@ -113,6 +114,9 @@ class ChatScreen(Screen[None]):
         """Take in an event of the engine."""
         if self.races.report(event) is None:
             bridge.route(event, self.reports)
+        if isinstance(event, ModelReady) and (first := commands.parse(self._first_command)):
+            self._first_command = ""
+            commands.execute(self, *first)
 
     # The controller's view.
 
