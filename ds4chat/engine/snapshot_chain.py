@@ -92,13 +92,41 @@ class Manifest:
     links: tuple[Link, ...]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """Files on the disk that the next snapshot of a timeline may build on.
+
+    `name` is empty if no snapshot holds exactly these links.
+    """
+
+    folder: Path = Path()
+    name: str = ""
+    links: tuple[Link, ...] = ()
+
+    @property
+    def n(self) -> int:
+        """Tokens that the links hold."""
+        return self.links[-1].n if self.links else 0
+
+
 @dataclass(slots=True, kw_only=True)
 class Lineage:
-    """The newest written snapshot of one timeline: its rows are a prefix of the timeline's."""
+    """Which saved rows are a prefix of one timeline's.
 
-    folder: Path | None = None
-    name: str = ""
-    manifest: Manifest | None = None
+    The writer's thread replaces `base` while the engine's may read it: always as a whole.
+    """
+
+    base: Base = Base()
+
+    def back_to(self, n: int) -> Lineage:
+        """What remains of it for a timeline that goes back to `n` tokens.
+
+        It is another object also where all remains: a save that is under way must not reach it.
+        """
+        base = self.base
+        links = tuple(link for link in base.links if link.n <= n)
+        name = base.name if links == base.links else ""
+        return Lineage(base=Base(folder=base.folder, name=name, links=links))
 
 
 def token_hash(ids: Sequence[int]) -> str:

@@ -22,6 +22,7 @@ from ds4chat.engine.session import Session
 from ds4chat.engine.snapshot_chain import (
     MAX_LINKS,
     REBUILD_HINT,
+    Base,
     Head,
     Identity,
     Lineage,
@@ -52,7 +53,7 @@ _GROWING = (".rows", ".index_rows")
 class SnapshotData:
     """A session's logical state, copied: any thread may write it.
 
-    `arrays` holds the rows after `parent` (all, if that is None); `rules` how they pack.
+    `arrays` holds the rows after those of `base`; `rules` how they pack.
     """
 
     head: Head
@@ -60,16 +61,14 @@ class SnapshotData:
     rules: Mapping[str, PackRule]
     identity: Identity
     ctx: int
-    parent: Manifest | None
-    parent_name: str
+    base: Base
     folder: Path
     lineage: Lineage
 
     def tensors(self) -> dict[str, Tensor]:
         """What goes into the data file, packed."""
-        since = self.parent.n if self.parent is not None else 0
         tensors = {
-            IDS: plain(np.array(self.head.ids[since:], np.int32)),
+            IDS: plain(np.array(self.head.ids[self.base.n :], np.int32)),
             LOGITS: plain(self.head.row),
         }
         for name, rows in self.arrays.items():
@@ -87,8 +86,8 @@ class SnapshotData:
             sampling=head.sampling,
             next_source=head.next_source,
             n_rounds=head.n_rounds,
-            parent=self.parent_name,
-            links=(*(self.parent.links if self.parent is not None else ()), link),
+            parent=self.base.name,
+            links=(*self.base.links, link),
         )
 
 
@@ -128,8 +127,10 @@ def take(engine: Engine, session: Session, folder: Path) -> SnapshotData:
     except EngineError as error:
         raise SnapshotError(f"nothing to save: {error.message}", error.hint) from error
     timeline = session.timeline
-    parent = _parent(timeline.lineage, folder)
-    lazy = timeline.lazy_state(parent.n if parent is not None else 0)
+    base = timeline.lineage.base  # read once: the writer's thread may replace it
+    if not _can_continue(base, folder, len(head.ids)):
+        base = Base()
+    lazy = timeline.lazy_state(base.n)
     mx.eval(list(lazy.values()))  # sync: once for everything that is copied below
     return SnapshotData(
         head=head,
@@ -137,8 +138,7 @@ def take(engine: Engine, session: Session, folder: Path) -> SnapshotData:
         rules=pack_rules(engine, lazy),
         identity=identity(engine),
         ctx=engine.info.ctx,
-        parent=parent,
-        parent_name=timeline.lineage.name if parent is not None else "",
+        base=base,
         folder=folder,
         lineage=timeline.lineage,
     )
@@ -153,8 +153,7 @@ def write(data: SnapshotData, name: str, files: Files) -> Manifest:
     n = len(data.head.ids)
     chunks = encode(data.tensors(), {"ds4chat": "snapshot"})
     manifest = write_snapshot(files, data.folder, name, chunks, data.manifest, n)
-    data.lineage.folder, data.lineage.name = data.folder, name
-    data.lineage.manifest = manifest
+    data.lineage.base = Base(folder=data.folder, name=name, links=manifest.links)
     return manifest
 
 
@@ -176,7 +175,7 @@ def restore(engine: Engine, folder: Path, name: str) -> Restored:
     timeline = engine.runner.new_timeline()
     timeline.restore(manifest.n, state)
     mx.eval(timeline.arrays())  # sync: whatever fails must fail before the session is made
-    timeline.lineage = Lineage(folder=folder, name=name, manifest=manifest)
+    timeline.lineage.base = Base(folder=folder, name=name, links=manifest.links)
     session = _session(engine, head)
     session.resume(head, timeline)
     return Restored(session=session, manifest=manifest, notices=notices)
@@ -209,17 +208,14 @@ def pack_rules(engine: Engine, names: Mapping[str, Any]) -> dict[str, PackRule]:
     return rules
 
 
-def _parent(lineage: Lineage, folder: Path) -> Manifest | None:
-    """The snapshot to continue; None where the next one must stand on its own.
-
-    A timeline only ever grows, so its own last snapshot is always a prefix of it.
-    """
-    last = lineage.manifest
-    if last is None or lineage.folder != folder or len(last.links) >= MAX_LINKS:
-        return None
-    if not all((folder / link.file).is_file() for link in last.links):
-        return None
-    return last
+def _can_continue(base: Base, folder: Path, n: int) -> bool:
+    """Whether the next snapshot can build on the last one's files, or must stand alone."""
+    return (
+        base.folder == folder
+        and 0 < len(base.links) < MAX_LINKS
+        and base.n <= n
+        and all((folder / link.file).is_file() for link in base.links)
+    )
 
 
 def _session(engine: Engine, head: Head) -> Session:

@@ -142,6 +142,26 @@ def test_a_session_that_began_anew_does_not_continue_the_chain(
     assert_continues(session, restored(engine, tmp_path, "b"))
 
 
+def test_a_timeline_that_went_back_continues_an_earlier_link(
+    engine: Engine, tmp_path: Path
+) -> None:
+    session, counts = prompted(engine), []
+    for turn in range(3):
+        counts.append(saved(engine, session, tmp_path, f"t{turn}").n)
+        spec_tokens(session, 12)
+    lineage = session.timeline.lineage
+    for n, n_links in ((counts[0] - 1, 0), (counts[1] - 1, 1), (counts[1], 2), (session.n, 3)):
+        rest = lineage.back_to(n)
+        assert rest is not lineage
+        assert len(rest.base.links) == n_links
+        assert rest.base.name == ("t2" if n_links == 3 else "")
+        session.timeline.lineage = rest  # the rows of an earlier link are those of the session
+        name = f"back-{n_links}"
+        made = write(take(engine, session, tmp_path), name, DISK)
+        assert len(made.links) == n_links + 1
+        assert differing(session, restored(engine, tmp_path, name)) == []
+
+
 def test_another_folder_or_a_lost_file_begins_a_new_chain(
     engine: Engine, tmp_path: Path
 ) -> None:
