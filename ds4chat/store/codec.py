@@ -13,7 +13,7 @@ import math
 import types
 import typing
 import zlib
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from enum import StrEnum
 from functools import cache
 from typing import Any
@@ -74,7 +74,7 @@ def is_sound(line: bytes) -> bool:
 def parse(line: bytes) -> dict[str, Any]:
     """A line as a JSON object, its sum not looked at. Raises BadLineError."""
     try:
-        fields = json.loads(line)
+        fields = json.loads(line.decode())
     except (ValueError, RecursionError) as error:
         raise BadLineError("not JSON") from error
     if not isinstance(fields, dict):
@@ -93,11 +93,11 @@ def _entry(fields: dict[str, Any], line: bytes) -> Entry:
         else:
             record = Unknown(kind=kind, raw=line.decode())
         return Entry(
-            n=_convert(int, fields["n"]),
-            at=_convert(str, fields["at"]),
+            n=_int(fields["n"]),
+            at=_text(fields["at"]),
             record=record,
-            turns=_convert(int | None, fields.get("turns")),
-            check=_convert(str | None, fields.get("check")),
+            turns=_converter(int | None)(fields.get("turns")),
+            check=_converter(str | None)(fields.get("check")),
         )
     except KeyError as error:
         raise BadLineError(f"{kind!r:.40}: no field {error.args[0]!r:.40}") from error
@@ -138,65 +138,105 @@ def _plain_span(span: Span) -> list[Any]:
     return row if token.logit is None else [*row, plain(token.logit)]
 
 
+# Reading: a converter for each type, made once; a long transcript has a million values.
+
+Convert = Callable[[Any], Any]
+
+
 def _build(kind: type[Any], fields: Any) -> Any:
-    if kind is Span:
-        return _build_span(fields)
     if not isinstance(fields, dict):
         raise TypeError(f"{kind.__name__}: wanted an object, got {type(fields).__name__}")
-    hints = _hints(typing.cast(Hashable, kind))
-    return kind(
-        **{name: _convert(hints[name], fields[name]) for name in hints if name in fields}
-    )
+    found = {
+        name: convert(fields[name])
+        for name, convert in _fields(typing.cast(Hashable, kind))
+        if name in fields
+    }
+    return kind(**found)
+
+
+@cache
+def _fields(kind: Hashable) -> tuple[tuple[str, Convert], ...]:
+    hints = typing.get_type_hints(typing.cast(type[Any], kind))
+    return tuple((name, _converter(hint)) for name, hint in hints.items())
+
+
+@cache
+def _converter(hint: Any) -> Convert:
+    """What turns a JSON value into `hint`; raises TypeError or ValueError for others."""
+    origin = typing.get_origin(hint)
+    if origin in (types.UnionType, typing.Union):
+        (inner,) = (_converter(o) for o in typing.get_args(hint) if o is not type(None))
+        return lambda value: None if value is None else inner(value)
+    if origin is tuple:
+        return _tuple_converter(typing.get_args(hint))
+    if hint is Span:
+        return _build_span
+    if dataclasses.is_dataclass(hint):
+        return lambda value: _build(typing.cast(type[Any], hint), value)
+    if issubclass(hint, StrEnum):
+        return _word_converter(hint)
+    return _number if hint is float else _scalar_converter(hint)
+
+
+def _tuple_converter(args: tuple[Any, ...]) -> Convert:
+    inner = [_converter(arg) for arg in args if arg is not Ellipsis]
+
+    def convert(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise TypeError(f"wanted a list, got {value!r:.40}")
+        if args[1:] == (Ellipsis,):
+            return tuple(map(inner[0], value))
+        return tuple(one(item) for one, item in zip(inner, value, strict=True))
+
+    return convert
+
+
+def _word_converter(kind: type[StrEnum]) -> Convert:
+    words = {str(word): word for word in kind}
+
+    def convert(value: Any) -> Any:
+        found = words.get(value) if isinstance(value, str) else None
+        if found is None:
+            raise ValueError(f"{value!r:.40} is no {kind.__name__}")
+        return found
+
+    return convert
+
+
+def _scalar_converter(kind: type[Any]) -> Convert:
+    def convert(value: Any) -> Any:
+        if type(value) is not kind:
+            raise TypeError(f"wanted {kind.__name__}, got {value!r:.40}")
+        return value
+
+    return convert
+
+
+def _number(value: Any) -> float:
+    if type(value) is float:
+        return value
+    if type(value) is int or value in ("nan", "inf", "-inf"):
+        return float(value)
+    raise TypeError(f"wanted float, got {value!r:.40}")
+
+
+_int, _text = _scalar_converter(int), _scalar_converter(str)
+_source = _word_converter(Source)
 
 
 def _build_span(row: Any) -> Span:
     if not isinstance(row, list) or len(row) < _N_SPAN:
         raise TypeError(f"a token: wanted a list of {_N_SPAN}, got {row!r:.40}")
-    text, number, source, in_round, position, confidence, margin = row[:_N_SPAN]
+    confidence, logit = row[5], row[_N_SPAN] if len(row) > _N_SPAN else None
     return Span(
-        text=_convert(str, text),
+        text=_text(row[0]),
         token=Token(
-            id=_convert(int, number),
-            source=Source(source),
-            round=_convert(int, in_round),
-            position=_convert(int, position),
-            confidence=None if confidence is None else _convert(float, confidence),
-            margin=_convert(float, margin),
-            logit=_convert(float | None, row[_N_SPAN] if len(row) > _N_SPAN else None),
+            id=_int(row[1]),
+            source=_source(row[2]),
+            round=_int(row[3]),
+            position=_int(row[4]),
+            confidence=None if confidence is None else _number(confidence),
+            margin=_number(row[6]),
+            logit=None if logit is None else _number(logit),
         ),
     )
-
-
-@cache
-def _hints(kind: Hashable) -> dict[str, Any]:
-    return typing.get_type_hints(typing.cast(type[Any], kind))
-
-
-def _convert(hint: Any, value: Any) -> Any:
-    if type(value) is hint:
-        return value
-    origin = typing.get_origin(hint)
-    if origin in (types.UnionType, typing.Union):
-        options = [o for o in typing.get_args(hint) if o is not type(None)]
-        return None if value is None else _convert(options[0], value)
-    if origin is tuple:
-        return _convert_tuple(typing.get_args(hint), value)
-    if dataclasses.is_dataclass(hint):
-        return _build(typing.cast(type[Any], hint), value)
-    return _convert_scalar(hint, value)
-
-
-def _convert_tuple(args: tuple[Any, ...], value: Any) -> tuple[Any, ...]:
-    if not isinstance(value, list):
-        raise TypeError(f"wanted a list, got {value!r:.40}")
-    if args[1:] == (Ellipsis,):
-        return tuple(_convert(args[0], item) for item in value)
-    return tuple(_convert(a, item) for a, item in zip(args, value, strict=True))
-
-
-def _convert_scalar(hint: Any, value: Any) -> Any:
-    if issubclass(hint, StrEnum):
-        return hint(value)
-    if hint is float and (type(value) is int or value in ("nan", "inf", "-inf")):
-        return float(value)
-    raise TypeError(f"wanted {hint.__name__}, got {value!r:.40}")

@@ -243,3 +243,27 @@ def test_a_text_that_no_line_holds_is_refused_before_it_is_taken(
     with pytest.raises(SessionFileError, match="limit is 10"):
         session.ask("x" * 11, ThinkMode.OFF)
     assert list(session.tree.turns) == [1]
+
+
+def test_ids_that_the_tokens_hold_are_not_written_twice(session: Session) -> None:
+    build.talk(session, "q")
+    turn = session.tree.turns[2]
+    last = (session.folder / transcripts.FILE_NAME).read_bytes().splitlines()[-1]
+    assert b'"kind":"finished"' in last
+    assert b'"ids":[]' in last
+    assert turn.finished is not None
+    assert turn.finished.ids == tuple(turn.ids) != ()
+    again = transcripts.read(session.folder / transcripts.FILE_NAME).tree
+    assert again.turns[2].ids == turn.ids
+
+
+def test_a_file_that_another_program_cut_is_told_and_can_be_saved_elsewhere(
+    session: Session,
+) -> None:
+    path = session.folder / transcripts.FILE_NAME
+    os.truncate(path, 100)
+    with pytest.raises(SessionFileError, match="cannot be saved"):
+        session.ask("during", ThinkMode.OFF)
+    assert path.stat().st_size == 100
+    copy = Library(session.folder.parent).copy(session, "b")
+    assert saved(copy) == ["before", "during"]

@@ -7,6 +7,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -134,3 +135,42 @@ def test_a_claim_ends_with_its_process(tmp_path: Path) -> None:
         child.kill()
         child.wait()
     claim(tmp_path)
+
+
+class Meddling(FileOps):
+    """Does something each time a file was opened."""
+
+    def __init__(self, meddle: Callable[[int], None]) -> None:
+        self._meddle = meddle
+        self.n_opened = 0
+
+    def open(self, path: Path, flags: int) -> int:
+        fd = super().open(path, flags)
+        self.n_opened += 1
+        self._meddle(self.n_opened)
+        return fd
+
+
+def test_a_file_that_goes_while_it_is_claimed_is_not_the_claim(tmp_path: Path) -> None:
+    def meddle(n_opened: int) -> None:
+        if n_opened == 1:
+            (tmp_path / "lock").unlink()
+
+    ops = Meddling(meddle)
+    held = lock.claim(tmp_path, ME, ops)
+    assert isinstance(held, SessionLock)
+    assert held.is_mine()
+    assert ops.n_opened == 2
+
+
+def test_somebody_who_only_looks_does_not_make_a_dead_owner_live(tmp_path: Path) -> None:
+    words = {"pid": dead_pid(), "host": platform.node(), "started": "then"}
+    (tmp_path / "lock").write_text(json.dumps(words))
+    with (tmp_path / "lock").open() as looking:
+        fcntl.flock(looking, fcntl.LOCK_EX)
+
+        def meddle(n_opened: int) -> None:
+            if n_opened == 3:
+                fcntl.flock(looking, fcntl.LOCK_UN)
+
+        assert isinstance(lock.claim(tmp_path, ME, Meddling(meddle)), SessionLock)

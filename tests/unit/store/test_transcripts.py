@@ -101,6 +101,18 @@ def test_a_lost_question_stops_its_branch(data: bytes) -> None:
     assert found.tree.turns[1].answer_text == "one"
 
 
+def test_a_turn_that_is_wholly_gone_leaves_the_next_one(data: bytes) -> None:
+    lines = [
+        line if json.loads(line).get("turn_id") != 2 else b"garbage"
+        for line in data.splitlines()
+    ]
+    found = read(b"\n".join(lines) + b"\n")
+    assert found.tree.turns[2].is_lost
+    assert found.tree.turns[3].answer_text == "three"
+    with pytest.raises(SessionFileError, match="turn 2"):
+        found.tree.messages()
+
+
 def test_a_line_that_is_gone_is_noticed(data: bytes) -> None:
     lines = data.split(b"\n")
     del lines[line_of(data, "tokens", 2) - 1]
