@@ -9,12 +9,27 @@ import argparse
 import json
 from collections.abc import Sequence
 
-from ds4chat.cli import bench_open, bench_snapshot
+from ds4chat.cli import (
+    bench_decode,
+    bench_engine,
+    bench_open,
+    bench_prefill,
+    bench_snapshot,
+    bench_spec,
+    bench_verify,
+)
+
+_OF_A_MODEL = {
+    module.BENCH.name: module
+    for module in (bench_prefill, bench_decode, bench_verify, bench_spec)
+}
 
 
 def run(argv: Sequence[str]) -> int:
     """Run one benchmark and print its result."""
     options = _parse(argv)
+    if options.what in _OF_A_MODEL:
+        return bench_engine.run(_OF_A_MODEL[options.what].BENCH, options)
     if options.what == "snapshot":
         result = bench_snapshot.bench_snapshot(options.tokens, options.model, options.support)
         text = bench_snapshot.render(result)
@@ -39,6 +54,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     snapshot.add_argument("--model", help="a GGUF (default: a small made-up model)")
     snapshot.add_argument("--support", help="its support file")
     snapshot.add_argument("--json", action="store_true", help="print JSON")
+    for name, module in _OF_A_MODEL.items():
+        module.add_parser(kinds.add_parser(name, help=module.BENCH.title))
     return parser.parse_args(argv)
 
 
