@@ -29,6 +29,7 @@ class Look:
     LINK = 16
     HEADING = 32
     MARKER = 64
+    GHOST = 128  # a rejected draft; no part of the reply
 
 
 class BlockKind(IntEnum):
@@ -137,6 +138,17 @@ class Block:
         idx = bisect_right(self.runs, offset, key=lambda run: run.display) - 1
         run = self.runs[max(0, idx)]
         return run.source + (offset - run.display if run.is_identity else 0)
+
+    def display_of(self, source: int) -> int:
+        """The first display offset that shows the source from an offset on; else the end."""
+        for run in self.runs:
+            if run.look & Look.GHOST or run.source < 0:
+                continue
+            if source <= run.source:
+                return run.display
+            if run.is_identity and source < run.source + run.length:
+                return run.display + source - run.source
+        return len(self.text)
 
     def same_picture(self, other: Block) -> bool:
         """Whether both draw the same characters with the same tokens and looks."""

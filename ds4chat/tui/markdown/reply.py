@@ -31,6 +31,9 @@ class TokenLog:
         positions: Place in the block, at most 255.
         confidences: 0..254 for 0..1, `NO_CONFIDENCE` for none.
         rounds: Round number.
+        ids: Token ids.
+        margins: The target's top-1 minus top-2 logit.
+        times: Engine seconds that the turn had decoded for.
     """
 
     def __init__(self) -> None:
@@ -39,11 +42,14 @@ class TokenLog:
         self.positions = bytearray()
         self.confidences = bytearray()
         self.rounds = array("l")
+        self.ids = array("l")
+        self.margins = array("f")
+        self.times = array("f")
 
     def __len__(self) -> int:
         return len(self.ends)
 
-    def add(self, span: Span) -> None:
+    def add(self, span: Span, at_s: float = 0.0) -> None:
         """Note one token; its text follows that of the tokens before."""
         token = span.token
         self.ends.append((self.ends[-1] if self.ends else 0) + len(span.text))
@@ -53,6 +59,9 @@ class TokenLog:
         level = round(254 * max(0.0, min(token.confidence or 0.0, 1.0))) if is_known else 255
         self.confidences.append(level)
         self.rounds.append(token.round)
+        self.ids.append(token.id)
+        self.margins.append(token.margin)
+        self.times.append(at_s)
 
 
 class Reply:
@@ -82,10 +91,10 @@ class Reply:
         """The cleaned text."""
         return "".join((*self._final_text, self._tail, *self._new))
 
-    def append(self, spans: Iterable[Span]) -> None:
-        """Take new tokens; `flush` shows them."""
+    def append(self, spans: Iterable[Span], at_s: float = 0.0) -> None:
+        """Take new tokens, committed at `at_s`; `flush` shows them."""
         for span in spans:
-            self.log.add(span)
+            self.log.add(span, at_s)
             if span.text:
                 self._new.append(clean(span.text))
 

@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.style import Style
 from textual import events
-from textual.geometry import Region, Size
-from textual.scroll_view import ScrollView
+from textual.geometry import Region
 from textual.selection import Selection
 from textual.strip import Strip
 from textual.timer import Timer
@@ -22,12 +22,12 @@ from ds4chat.protocol.types import Channel, Span
 from ds4chat.tui.palette import ColourMode, Palette
 from ds4chat.tui.widgets.transcript_pace import MAX_QUEUED_WRITES, Pace, queued_writes
 from ds4chat.tui.widgets.transcript_painter import Painter
-from ds4chat.tui.widgets.transcript_rows import Column, Row, Tone, plain_block
+from ds4chat.tui.widgets.transcript_rows import GUTTER, Column, Row, Tone, plain_block
 from ds4chat.tui.widgets.transcript_selection import selected_source
 from ds4chat.tui.widgets.transcript_styles import COMPONENTS, CSS, StyleBook
+from ds4chat.tui.widgets.transcript_tools import TranscriptTools
 from ds4chat.tui.widgets.transcript_turns import ChannelView
 
-SCROLLED_INTERVAL_S = 0.25  # how often the height grows while the view does not follow
 MAX_LIVE_RESIZE = 2000  # lines; a longer transcript is wrapped when the resizing pauses
 RESIZE_PAUSE_S = 0.15
 USER_LABEL = "you"
@@ -36,7 +36,7 @@ REPLY_LABEL = "ds4"
 _NOTICE_TONES = {"warning": Tone.WARNING, "error": Tone.ERROR}
 
 
-class Transcript(ScrollView, can_focus=True):
+class Transcript(TranscriptTools):
     """Shows turns, replies with token provenance, receipts and notices."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = set(COMPONENTS)
@@ -56,22 +56,21 @@ class Transcript(ScrollView, can_focus=True):
             classes: CSS classes.
             clock: Seconds, for the duration of reasoning and the pace of flushes.
         """
-        super().__init__(id=id, classes=classes)
-        self._clock = clock
-        self._column = Column()
+        super().__init__(Column(), clock, id, classes)
         self._views: dict[tuple[int, Channel], ChannelView] = {}
         self._turns: dict[int, list[ChannelView]] = {}
         self._users: dict[int, str] = {}
+        self._user_rows: dict[int, Row] = {}
+        self._hits: list[tuple[Row, int]] = []
+        self._hit = 0
+        self._marked: int | None = None
         self._styles = StyleBook(self._component_style)
         self._painter = Painter(self._column, self._styles)
         self._dirty: dict[int, ChannelView] = {}
         self._timer: Timer | None = None
-        self._grow_timer: Timer | None = None
         self._resize_timer: Timer | None = None
         self._pace = Pace(clock)
-        self._last_grown = float("-inf")
         self._is_painting = False
-        self.is_following = True
 
     # What the application says
 
@@ -79,7 +78,7 @@ class Transcript(ScrollView, can_focus=True):
         """Show what the person sent, as typed."""
         shown = text.replace("\r\n", "\n").replace("\r", "\n")
         self._users[turn_id] = shown
-        self._add_row(shown, Tone.USER, label=USER_LABEL)
+        self._user_rows[turn_id] = self._add_row(shown, Tone.USER, label=USER_LABEL)
         self.follow()
 
     def add_notice(self, text: str, level: str) -> None:
@@ -90,10 +89,12 @@ class Transcript(ScrollView, can_focus=True):
         """Expect the tokens of a reply."""
         self._turns.setdefault(turn_id, [])
 
-    def append(self, turn_id: int, channel: Channel, spans: Sequence[Span]) -> None:
+    def append(
+        self, turn_id: int, channel: Channel, spans: Sequence[Span], at_s: float = 0.0
+    ) -> None:
         """Take tokens of a reply. Cheap: they are shown by the next flush."""
         view = self._view(turn_id, channel)
-        view.append(spans)
+        view.append(spans, at_s)
         self._dirty[id(view)] = view
         self._schedule()
 
@@ -102,7 +103,31 @@ class Transcript(ScrollView, can_focus=True):
         self.flush()
         self._end(self._turns.get(turn_id, []))
         if receipt:
-            self._add_row(f"── {receipt} ──", Tone.RECEIPT)
+            self._add_row(self._receipt(receipt), Tone.RECEIPT)
+
+    def _receipt(self, receipt: str) -> str:
+        """A receipt between rules; without the second where it would not fit the line."""
+        line = f"── {receipt} ──"
+        room = self._column.width - GUTTER
+        return line if cell_len(line) <= room or room <= 0 else line.removesuffix(" ──")
+
+    def remove_from(self, turn_id: int) -> None:
+        """Remove a turn and all that follows it."""
+        row = self._user_rows.get(turn_id)
+        if row is None:
+            return
+        self.flush()
+        self._drop_selection()
+        gone = self.turn_ids[self.turn_ids.index(turn_id) :]
+        for owner in gone:
+            del self._user_rows[owner], self._users[owner]
+            self._turns.pop(owner, None)
+        for key in [key for key in self._views if key[0] in gone]:
+            del self._views[key]
+        if self._marked in gone:
+            self._marked = None
+        self._changed(self._column.drop_from(row))
+        self.follow()
 
     def clear(self) -> None:
         """Empty the transcript."""
@@ -110,7 +135,9 @@ class Transcript(ScrollView, can_focus=True):
         self._views.clear()
         self._turns.clear()
         self._users.clear()
+        self._user_rows.clear()
         self._dirty.clear()
+        self._marked = None
         self._changed(0)
         self.follow()
 
@@ -154,11 +181,6 @@ class Transcript(ScrollView, can_focus=True):
         """What the person sent in a turn; empty if nothing."""
         return self._users.get(turn_id, "")
 
-    def follow(self) -> None:
-        """Go to the end and stay there while text comes."""
-        self.is_following = True
-        self._grow()
-
     # Content
 
     def _view(self, turn_id: int, channel: Channel) -> ChannelView:
@@ -175,7 +197,7 @@ class Transcript(ScrollView, can_focus=True):
 
     def _end(self, views: Sequence[ChannelView]) -> None:
         """Complete channels; reasoning that may be in the middle of being read stays open."""
-        anchor = self._anchor_line()
+        anchor = self._anchor()
         top = self._column.height
         for view in views:
             if view.channel is Channel.THINKING and not view.is_ended:
@@ -185,12 +207,7 @@ class Transcript(ScrollView, can_focus=True):
         self._changed(top)
         self._restore(anchor)
 
-    def _drop_selection(self) -> None:
-        """Select nothing: rows are about to move."""
-        if self.is_attached and self.text_selection is not None:
-            self.screen.clear_selection()
-
-    def _add_row(self, text: str, tone: Tone, label: str = "") -> None:
+    def _add_row(self, text: str, tone: Tone, label: str = "") -> Row:
         self.flush()
         section = self._column.add_section()
         row = Row(
@@ -200,18 +217,14 @@ class Transcript(ScrollView, can_focus=True):
             gap=bool(self._column.rows) and tone is not Tone.RECEIPT,
         )
         self._changed(self._column.replace(section, 0, [row]))
+        return row
 
     def _fold(self, views: Sequence[ChannelView], *, is_folded: bool) -> None:
         self.flush()
-        self._drop_selection()
-        anchor = self._anchor_line()
-        top = self._column.height
-        for view in views:
-            if view.is_folded != is_folded:
-                view.is_folded = is_folded
-                top = min(top, view.show(self._column))
-        self._changed(top)
-        self._restore(anchor)
+        changed = [view for view in views if view.is_folded != is_folded]
+        for view in changed:
+            view.is_folded = is_folded
+        self._reshow(changed)
 
     # Flushing
 
@@ -244,52 +257,6 @@ class Transcript(ScrollView, can_focus=True):
         self._changed(top)
         self._pace.note(started)
 
-    def _changed(self, top: int) -> None:
-        """Lines from `top` on are not what they were."""
-        self._painter.forget(top)
-        if self.is_attached:
-            self._grow()
-            visible = max(top, self.scroll_offset.y)
-            self.refresh_lines(
-                visible, max(1, self.scroll_offset.y + self.size.height - visible)
-            )
-
-    def _grow(self) -> None:
-        """Give the scroll bar the height, and keep to the end when following."""
-        if not self.is_attached:
-            return
-        height = self._column.height
-        if self.is_following:
-            self.virtual_size = Size(self._column.width, height)
-            self.scroll_to(y=self.max_scroll_y, animate=False, force=True)
-            self.is_following = True  # scroll_to counts as a scroll of the person
-            return
-        wait = self._last_grown + SCROLLED_INTERVAL_S - self._clock()
-        if wait <= 0 or height < self.virtual_size.height:
-            self._last_grown = self._clock()
-            self.virtual_size = Size(self._column.width, height)
-        elif self._grow_timer is None:
-            self._grow_timer = self.set_timer(wait, self._grow_later)
-
-    def _grow_later(self) -> None:
-        self._grow_timer = None
-        self._grow()
-
-    def release_anchor(self) -> None:
-        """Stop following: Textual calls this for every scroll of the person."""
-        super().release_anchor()
-        self.is_following = False
-        if self.is_attached:
-            self.virtual_size = Size(self._column.width, self._column.height)
-
-    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
-        """Follow again when the person has scrolled to the end."""
-        super().watch_scroll_y(old_value, new_value)
-        if new_value > old_value and new_value >= self.max_scroll_y - 0.5:
-            self.is_following = True
-            if self.virtual_size.height != self._column.height:
-                self.call_later(self._grow)
-
     # Geometry
 
     def on_mount(self) -> None:
@@ -313,27 +280,10 @@ class Transcript(ScrollView, can_focus=True):
 
     def _rewrap(self) -> None:
         self._resize_timer = None
-        anchor = self._anchor_line()
+        anchor = self._anchor()
         self._column.resize(max(1, self.scrollable_content_region.width))
         self._changed(0)
         self._restore(anchor)
-
-    def _anchor_line(self) -> tuple[Row, int] | None:
-        """The row and display offset at the top of the view; None when following."""
-        place = self._column.place(self.scroll_offset.y)
-        if self.is_following or place is None:
-            return None
-        return place.row, place.row.offset_of(place.line)
-
-    def _restore(self, anchor: tuple[Row, int] | None) -> None:
-        """Put the anchor back at the top of the view."""
-        if anchor is None:
-            return
-        top = self._column.top_of(anchor[0])
-        if top is not None:
-            y = top + anchor[0].line_of(anchor[1])
-            self.virtual_size = Size(self._column.width, self._column.height)
-            self.scroll_to(y=y, animate=False, force=True)
 
     # Painting
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import OrderedDict
 from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
 
 from rich.cells import cell_len
 from rich.segment import Segment
@@ -11,12 +14,23 @@ from rich.style import Style
 from textual.selection import Selection
 from textual.strip import Strip
 
-from ds4chat.tui.markdown.block import NO_TOKEN, Piece
-from ds4chat.tui.widgets.transcript_rows import GUTTER, Column, Place, Row
+from ds4chat.tui.markdown.block import NO_TOKEN, Look, Piece
+from ds4chat.tui.widgets.transcript_rows import GUTTER, Column, Place, Row, Tone
 from ds4chat.tui.widgets.transcript_selection import selected_span
 from ds4chat.tui.widgets.transcript_styles import StyleBook
 
 MAX_STRIPS = 2000  # a strip owns about 1.4 kB of caches
+
+MARK = "▌"  # beside the marked turn
+_SEARCHED = (Tone.USER, Tone.ANSWER, Tone.THINKING)
+
+
+class Overlay(NamedTuple):
+    """A style laid over display text."""
+
+    start: int
+    end: int
+    style: Style
 
 
 class Painter:
@@ -25,6 +39,9 @@ class Painter:
     Attributes:
         selection: What the person has selected: offsets (display offset, row index).
         selected: The style laid over selected text.
+        pattern: What is searched for.
+        hit: The row and start of the current hit.
+        marked: Indexes of the rows beside which a bar stands.
     """
 
     def __init__(self, column: Column, styles: StyleBook) -> None:
@@ -32,6 +49,9 @@ class Painter:
         self._styles = styles
         self._strips: OrderedDict[int, Strip] = OrderedDict()
         self.selection: Selection | None = None
+        self.pattern: re.Pattern[str] | None = None
+        self.hit: tuple[Row, int] | None = None
+        self.marked = range(0)
         self.selected = Style(reverse=True)
 
     def forget(self, top: int) -> None:
@@ -84,28 +104,57 @@ class Painter:
         drawn = self._styles.drawn(row.tone)
         gutter = _gutter(place)
         parts = [(gutter, self._styles.label() if gutter.strip() else drawn)]
-        span = selected_span(self.selection, place)
+        if place.row_idx in self.marked:
+            parts = [(f"{gutter[:-2]}{MARK} ", self._styles.label())]
+        overlays = self._overlays(place)
         for item in row.lines[place.line]:
             if isinstance(item, str):
                 parts.append((item, drawn))
                 continue
             for piece in row.block.pieces(*item):
-                parts += self._piece(row, piece, span)
+                parts += self._piece(row, piece, overlays)
         return _strip(parts)
 
+    def _overlays(self, place: Place) -> list[Overlay]:
+        """What lies over the text of a row: hits of a search, then the selection."""
+        found: list[Overlay] = []
+        if self.pattern is not None:
+            for start, end in find_hits(place.row, self.pattern):
+                is_current = self.hit == (place.row, start)
+                found.append(Overlay(start, end, self._styles.hit(is_current=is_current)))
+        span = selected_span(self.selection, place)
+        if span[0] < span[1]:
+            found.append(Overlay(*span, self.selected))
+        return found
+
     def _piece(
-        self, row: Row, piece: Piece, span: tuple[int, int]
+        self, row: Row, piece: Piece, overlays: list[Overlay]
     ) -> Iterator[tuple[str, Style]]:
-        """The text of a piece, cut where the selection starts and ends."""
+        """The text of a piece, cut where overlays start and end."""
         log = row.reply.log if row.reply and piece.token != NO_TOKEN else None
         style = self._styles.of(row.tone, piece.look, log, piece.token)
-        first = min(max(span[0], piece.start), piece.end)
-        last = min(max(span[1], first), piece.end)
+        over = [o for o in overlays if o.start < piece.end and o.end > piece.start]
+        edges = {edge for o in over for edge in o[:2] if piece.start < edge < piece.end}
         text = row.block.text
-        yield text[piece.start : first], style
-        if first < last:
-            yield text[first:last], style + self.selected
-        yield text[last : piece.end], style
+        for start, end in pairwise([piece.start, *sorted(edges), piece.end]):
+            shown = style
+            for overlay in over:
+                if overlay.start <= start and end <= overlay.end:
+                    shown += overlay.style
+            yield text[start:end], shown
+
+
+def find_hits(row: Row, pattern: re.Pattern[str]) -> list[tuple[int, int]]:
+    """Display offsets of the places in a row that match; ghosts and remarks never do."""
+    if row.tone not in _SEARCHED:
+        return []
+    block = row.block
+    spans = (found.span() for found in pattern.finditer(block.text))
+    return [
+        span
+        for span in spans
+        if not any(piece.look & Look.GHOST for piece in block.pieces(*span))
+    ]
 
 
 def line_texts(place: Place) -> list[str]:

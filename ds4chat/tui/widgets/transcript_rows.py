@@ -132,6 +132,14 @@ class Column:
         self._place(start)
         return self.tops[start] if start < len(self.tops) else self.height
 
+    def drop_from(self, row: Row) -> int:
+        """Remove the section of a row and all that follows; return the first line gone."""
+        index = next(i for i, s in enumerate(self._sections) if row in s.rows)
+        start = self._sections[index].start
+        del self._sections[index:], self.rows[start:]
+        self._place(start)
+        return self.height
+
     def resize(self, width: int) -> None:
         """Lay everything out anew."""
         self.width = width
@@ -152,6 +160,12 @@ class Column:
             return None
         idx = bisect_right(self.tops, y) - 1
         return Place(self.rows[idx], idx, y - self.tops[idx])
+
+    def row_at(self, old: Row, source: int) -> Row:
+        """The row that shows a source offset of the same channel; `old` if there is none."""
+        rows = [row for row in self.rows if row.reply is old.reply and row.tone is old.tone]
+        shown = [row for row in rows if row.block.runs and row.block.source_at(0) <= source]
+        return shown[-1] if shown and old.reply is not None else old
 
     def top_of(self, row: Row) -> int | None:
         """The first line of a row, None if it is not shown."""

@@ -23,6 +23,8 @@ COMPONENTS = (
     "transcript--heading",
     "transcript--code",
     "transcript--label",
+    "transcript--hit",
+    "transcript--hit-current",
 )
 CSS = """
 Transcript {
@@ -44,6 +46,8 @@ Transcript {
     & > .transcript--heading { color: $text-primary; }
     & > .transcript--code { color: $text-secondary; }
     & > .transcript--label { color: $text-accent; text-style: bold; }
+    & > .transcript--hit { color: $foreground; background: $primary 40%; }
+    & > .transcript--hit-current { color: $background; background: $warning; }
 }
 """
 
@@ -80,6 +84,12 @@ class StyleBook:
         """The style of the speaker's name."""
         return self._component("label")
 
+    def hit(self, *, is_current: bool) -> Style:
+        """The style laid over what a search found."""
+        if self.is_mono:
+            return Style(reverse=True, bold=is_current, underline=is_current)
+        return self._component("hit-current" if is_current else "hit")
+
     def of(self, tone: Tone, look: int, log: TokenLog | None, token: int) -> Style:
         """The style of a character; the same object for the same look."""
         source, level = _NO_KEY if log is None else self._key(log, token)
@@ -102,6 +112,9 @@ class StyleBook:
 
     def _make(self, tone: Tone, look: int, source: int, level: int) -> Style:
         base = self._component(tone.value)
+        if look & Look.GHOST:
+            ghost = Style(strike=True, dim=self.is_mono or None)
+            return base + ghost + Style(color=self._component("drawn").color)
         if source < 0:
             return base + self._markdown(look, with_colour=True)
         origin = SOURCES[source]

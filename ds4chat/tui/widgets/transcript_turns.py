@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ds4chat.protocol.types import Channel, Span
 from ds4chat.tui.markdown.block import Block
+from ds4chat.tui.markdown.ghosts import ghosts_of, with_ghosts
 from ds4chat.tui.markdown.reply import Reply
 from ds4chat.tui.widgets.transcript_rows import Column, Row, Section, Tone, plain_block
 
@@ -22,14 +23,31 @@ class ChannelView:
         self.section = section
         self.is_folded = False
         self.is_ended = False
+        self._haunted: list[Block] | None = None
         self._label = label
         self._started = now
         self._seconds = 0.0
         self._tone = Tone.THINKING if channel is Channel.THINKING else Tone.ANSWER
 
-    def append(self, spans: Sequence[Span]) -> None:
+    def append(self, spans: Sequence[Span], at_s: float) -> None:
         """Take tokens; they are shown by `flush`."""
-        self.reply.append(spans)
+        self.reply.append(spans, at_s)
+
+    @property
+    def is_haunted(self) -> bool:
+        """Whether rejected drafts stand in the text."""
+        return self._haunted is not None
+
+    def haunt(self, rejected: Mapping[int, str] | None) -> None:
+        """Have rejected drafts (text by round) in the text from the next `show` on, or none.
+
+        For channels that have ended.
+        """
+        self._haunted = None
+        if rejected is not None and self.is_ended:
+            log = self.reply.log
+            ghosts = ghosts_of(log, rejected)
+            self._haunted = with_ghosts(self.reply.blocks, ghosts, log.ends)
 
     def flush(self, column: Column) -> int | None:
         """Show what came; return the first changed line, None when nothing changed."""
@@ -77,7 +95,8 @@ class ChannelView:
         return column.replace(self.section, head + first, rows)
 
     def _blocks(self, first: int) -> list[Block]:
-        return self.reply.blocks[first:]
+        blocks = self.reply.blocks if self._haunted is None else self._haunted
+        return blocks[first:]
 
     @property
     def _has_summary(self) -> bool:
@@ -114,11 +133,3 @@ class ChannelView:
         if before is None or (before.label, before.gap) != (row.label, row.gap):
             return row
         return before
-
-
-class Turn:
-    """The channels of one reply, in the order they began."""
-
-    def __init__(self, turn_id: int) -> None:
-        self.turn_id = turn_id
-        self.views: dict[Channel, ChannelView] = {}

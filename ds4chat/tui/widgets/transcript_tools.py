@@ -1,0 +1,271 @@
+"""What a reader can do with a transcript: find text, go over turns, ask about a token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len, split_graphemes
+from textual import events
+from textual.message import Message
+
+from ds4chat.protocol.types import Channel, Source
+from ds4chat.tui.markdown.block import NO_TOKEN
+from ds4chat.tui.markdown.reply import NO_CONFIDENCE, SOURCES
+from ds4chat.tui.rounds import TokenFacts
+from ds4chat.tui.widgets.transcript_follow import FollowingView
+from ds4chat.tui.widgets.transcript_painter import Painter, find_hits
+from ds4chat.tui.widgets.transcript_rows import GUTTER, Place, Row
+from ds4chat.tui.widgets.transcript_turns import ChannelView
+
+
+class TokenPlace(NamedTuple):
+    """A token of a transcript."""
+
+    turn_id: int
+    channel: Channel
+    token: int
+
+
+class Found(NamedTuple):
+    """Result of a search: hits, the number of the current one from 1, hits in folded text."""
+
+    n: int
+    current: int
+    n_folded: int
+
+
+class TranscriptTools(FollowingView):
+    """The reading half of the transcript; the other half fills it."""
+
+    _painter: Painter
+    _views: dict[tuple[int, Channel], ChannelView]
+    _user_rows: dict[int, Row]
+    _hits: list[tuple[Row, int]]
+    _hit: int
+    _marked: int | None
+
+    class TokenClicked(Message):
+        """The person clicked on a token of a reply."""
+
+        def __init__(self, place: TokenPlace) -> None:
+            super().__init__()
+            self.place = place
+
+    # Turns
+
+    @property
+    def turn_ids(self) -> list[int]:
+        """The turns in order."""
+        return list(self._user_rows)
+
+    @property
+    def marked_turn(self) -> int | None:
+        """The turn that is marked."""
+        return self._marked
+
+    def mark_turn(self, turn_id: int | None) -> None:
+        """Draw a bar beside one turn and bring it into view; None: beside none."""
+        self._marked = turn_id if turn_id in self._user_rows else None
+        self._place_mark()
+        self._painter.forget(0)
+        if self._marked is not None:
+            top = self._column.top_of(self._user_rows[self._marked])
+            self.show_line(top if top is not None else 0)
+        self.refresh()
+
+    def _place_mark(self) -> None:
+        """Tell the painter which rows the marked turn has now."""
+        if self._marked is None:
+            self._painter.marked = range(0)
+            return
+        rows = self._column.rows
+        ids = self.turn_ids
+        following = ids[ids.index(self._marked) + 1 :]
+        first = rows.index(self._user_rows[self._marked])
+        stop = rows.index(self._user_rows[following[0]]) if following else len(rows)
+        self._painter.marked = range(first, stop)
+
+    # Search
+
+    def search(self, query: str) -> Found:
+        """Mark all places that show a text, in any case, and go to the first in view or below.
+
+        An empty query ends the search.
+        """
+        self._painter.pattern = re.compile(re.escape(query), re.IGNORECASE) if query else None
+        self._painter.forget(0)
+        self.refresh()
+        self._hits = self._all_hits()
+        top = self.scroll_offset.y
+        lines = (self._line_of(hit) for hit in self._hits)
+        self._hit = next((i for i, line in enumerate(lines) if line >= top), 0)
+        return self._show_hit()
+
+    def search_step(self, step: int) -> Found:
+        """Go to the next (1) or the previous (-1) hit, round and round."""
+        before = self._hits[self._hit] if self._hits else None
+        self._hits = self._all_hits()
+        if self._hits:
+            at = self._hits.index(before) if before in self._hits else 0
+            self._hit = (at + step) % len(self._hits)
+        return self._show_hit()
+
+    def _all_hits(self) -> list[tuple[Row, int]]:
+        pattern = self._painter.pattern
+        if pattern is None:
+            return []
+        return [
+            (row, start) for row in self._column.rows for start, _ in find_hits(row, pattern)
+        ]
+
+    def _line_of(self, hit: tuple[Row, int]) -> int:
+        row, start = hit
+        return (self._column.top_of(row) or 0) + row.line_of(start)
+
+    def _show_hit(self) -> Found:
+        pattern = self._painter.pattern
+        hit = self._hits[self._hit] if self._hits else None
+        self._painter.hit = hit
+        if hit is not None:
+            line = self._line_of(hit)
+            if not 0 <= line - self.scroll_offset.y < self.size.height:
+                self.show_line(line)
+        self._painter.forget(0)
+        self.refresh()
+        folded = [view for view in self._views.values() if view.is_folded]
+        n_folded = sum(len(pattern.findall(v.reply.text)) for v in folded) if pattern else 0
+        return Found(len(self._hits), self._hit + 1 if hit else 0, n_folded)
+
+    # Tokens
+
+    def on_click(self, event: events.Click) -> None:
+        """Say which token was clicked, unless the click ends a selection."""
+        offset = event.get_content_offset(self)
+        if offset is None or event.chain != 1 or self.text_selection is not None:
+            return
+        place = self.token_at(offset.x, offset.y)
+        if place is not None:
+            self.post_message(self.TokenClicked(place))
+
+    def token_at(self, x: int, y: int) -> TokenPlace | None:
+        """The token drawn at a cell of the view; None where there is none."""
+        place = self._column.place(y + self.scroll_offset.y)
+        offset = _offset_at(place, x) if place is not None else None
+        if place is None or offset is None or place.row.reply is None:
+            return None
+        index = next(place.row.block.pieces(offset, offset + 1)).token
+        if index == NO_TOKEN or index >= len(place.row.reply.log):
+            return None
+        for (turn_id, channel), view in self._views.items():
+            if view.reply is place.row.reply:
+                return TokenPlace(turn_id, channel, index)
+        return None
+
+    def token_facts(self, place: TokenPlace) -> TokenFacts:
+        """What is known of a token.
+
+        Raises:
+            KeyError: the turn is not here any more.
+        """
+        reply = self._views[place.turn_id, place.channel].reply
+        log, index = reply.log, place.token
+        start = log.ends[index - 1] if index else 0
+        level = log.confidences[index]
+        source = SOURCES[log.sources[index]]
+        number = log.rounds[index] if source is Source.ACCEPTED else 0
+        if source in (Source.FALLBACK, Source.BONUS):
+            number = self._round_before(place)  # its last row chose this token
+        return TokenFacts(
+            text=reply.text[start : log.ends[index]],
+            id=log.ids[index],
+            source=source,
+            round=number,
+            position=log.positions[index],
+            confidence=None if level == NO_CONFIDENCE else level / 254,
+            margin=log.margins[index],
+            at_s=log.times[index],
+        )
+
+    def _round_before(self, place: TokenPlace) -> int:
+        """The round of the token before; 0 at the start of a reply."""
+        view = self._views[place.turn_id, place.channel]
+        if place.token:
+            return view.reply.log.rounds[place.token - 1]
+        thought = self._views.get((place.turn_id, Channel.THINKING))
+        if thought is None or thought is view or not len(thought.reply.log):
+            return 0
+        return thought.reply.log.rounds[-1]
+
+    def text_after_round(self, turn_id: int, number: int) -> str | None:
+        """Text of the target's own token behind a round; None if the reply ended there."""
+        for channel in (Channel.THINKING, Channel.ANSWER):
+            view = self._views.get((turn_id, channel))
+            log = view.reply.log if view is not None else None
+            if view is None or log is None or number not in log.rounds:
+                continue
+            last = len(log.rounds) - 1 - log.rounds[::-1].index(number)
+            if last + 1 < len(log):
+                return view.reply.text[log.ends[last] : log.ends[last + 1]]
+        return None
+
+    # Ghosts
+
+    def set_ghosts(self, turn_id: int, rejected: Mapping[int, str] | None) -> None:
+        """Show the rejected drafts of one turn only (text by round); None: of none."""
+        changed = []
+        for (owner, _), view in self._views.items():
+            texts = rejected if owner == turn_id else None
+            if texts is not None or view.is_haunted:
+                view.haunt(texts)
+                changed.append(view)
+        self._reshow(changed)
+
+    def has_ghosts(self, turn_id: int) -> bool:
+        """Whether the rejected drafts of a turn are shown."""
+        return any(v.is_haunted for (owner, _), v in self._views.items() if owner == turn_id)
+
+    # Changes
+
+    def _reshow(self, views: Sequence[ChannelView]) -> None:
+        """Build the rows of channels anew; the text in view stays where it is."""
+        self._drop_selection()
+        anchor = self._anchor()
+        top = self._column.height
+        for view in views:
+            top = min(top, view.show(self._column))
+        self._changed(top)
+        self._restore(anchor)
+
+    def _drop_selection(self) -> None:
+        """Select nothing: rows are about to move."""
+        if self.is_attached and self.text_selection is not None:
+            self.screen.clear_selection()
+
+    def _changed(self, top: int) -> None:
+        """Lines from `top` on are not what they were."""
+        self._painter.forget(top)
+        self._place_mark()
+        if self.is_attached:
+            self._grow()
+            visible = max(top, self.scroll_offset.y)
+            self.refresh_lines(
+                visible, max(1, self.scroll_offset.y + self.size.height - visible)
+            )
+
+
+def _offset_at(place: Place, x: int) -> int | None:
+    """The display offset drawn at a cell of a line; None beside the text."""
+    x -= GUTTER
+    for item in place.row.lines[place.line] if x >= 0 else ():
+        if isinstance(item, str):
+            x -= cell_len(item)
+            if x < 0:
+                return None
+            continue
+        for start, _, cells in split_graphemes(place.row.block.text[item[0] : item[1]])[0]:
+            x -= cells
+            if x < 0:
+                return item[0] + start
+    return None
