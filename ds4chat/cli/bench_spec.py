@@ -30,7 +30,7 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("-n", "--tokens", type=bench_engine.positive, default=64, metavar="N",
         help="tokens a run (default 64)")  # fmt: skip
     add("--accept", type=_length, nargs="+", metavar="F",
-        help="accept lengths to force (default 1 2 3.4 6, as far as a block reaches)")  # fmt: skip
+        help="accept lengths to force (default 1 2 3.4 6; block permitting)")  # fmt: skip
     add("--prompt", default="code", metavar="PRESET | TEXT",
         help=f"{', '.join(PRESETS)}, or any prompt (default code)")  # fmt: skip
     add("--policy", choices=[str(policy) for policy in Policy], default=str(Policy.MONEY),
