@@ -66,6 +66,10 @@ class UserDirs:
         """Folder of saved sessions."""
         return private_dir(self.data_root / "sessions")
 
+    def build_dir(self) -> Path:
+        """Folder of what is compiled on this machine."""
+        return private_dir(self.data_root / "build")
+
     def log_dir(self) -> Path:
         """Folder of the engine's log and of crash reports."""
         return private_dir(self.state_root)

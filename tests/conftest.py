@@ -25,6 +25,7 @@ def isolated_environment(
     monkeypatch.setenv("HOME", str(home))
     for name, folder in (("CONFIG", "config"), ("DATA", "data"), ("STATE", "state")):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(home / folder))
+    monkeypatch.setenv("DS4CHAT_CPU_BLAS", "off")  # a fresh home would compile it every time
     for name, value in _LOOKS.items():
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("NO_COLOR", raising=False)

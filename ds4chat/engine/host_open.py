@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ds4chat import settings
 from ds4chat.engine.api import EngineApi
+from ds4chat.paths import UserDirs, kernels_dir
 from ds4chat.protocol.commands import Load
 from ds4chat.text.tokenizer import Tokenizer
 
@@ -30,6 +31,8 @@ OpenEngine = Callable[[Load, LoadProgress], HostedEngine]
 
 def open_engine(load: Load, progress: LoadProgress) -> HostedEngine:
     """Open the model and support file that `load` names."""
+    if load.backend in ("auto", "cpu"):
+        _use_fast_products(progress)
     from ds4chat.engine.engine import Engine  # noqa: PLC0415
     from ds4chat.engine.policy_window import WindowKnobs  # noqa: PLC0415
 
@@ -45,3 +48,17 @@ def open_engine(load: Load, progress: LoadProgress) -> HostedEngine:
         knobs=WindowKnobs.from_mapping(settings.dspark_knobs()),
         progress=progress,
     )
+
+
+def _use_fast_products(progress: LoadProgress) -> None:
+    """Give MLX the row-invariant matrix product; whatever fails, its own stays.
+
+    Must run before the first import of MLX.
+    """
+    from ds4chat.ops import cpu_blas  # noqa: PLC0415
+
+    dirs = UserDirs.from_variables(settings.path_variables())
+    if settings.load(config_file=dirs.config_file).cpu_blas == "off":
+        return
+    progress("preparing the fast matrix product", 0, 0)
+    cpu_blas.enable(dirs.build_dir(), kernels_dir() / "cpu_sgemm.c")
