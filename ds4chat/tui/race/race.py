@@ -198,7 +198,7 @@ class Race:
 
     def _all_ended(self) -> None:
         ends = [lane.end for lane in self.lanes.values() if lane.end is not None]
-        broken = next((end for end in ends if end.reason in _BROKEN), None)
+        broken = next((end for end in ends if _is_broken(end)), None)
         if broken is not None:
             self.trouble = " ".join((broken.message, broken.hint)).strip()
         if self.phase is not Phase.FAILED:
@@ -222,3 +222,9 @@ class Race:
         request_id = self._number()
         self._requests[request_id] = side
         return request_id
+
+
+def _is_broken(end: TurnFinished) -> bool:
+    """Whether a lane failed, or had no room for the prompt."""
+    is_too_long = end.reason is FinishReason.CONTEXT_FULL and not end.ids
+    return end.reason in _BROKEN or is_too_long
