@@ -8,17 +8,20 @@ import threading
 from collections.abc import Iterator
 from typing import assert_never
 
-from ds4chat.demo.script import Reply, Script, pieces_of, prompt_ids
+from ds4chat.demo import snapshots
+from ds4chat.demo.script import Reply, Script, common, pieces_of, prompt_ids
 from ds4chat.demo.tally import Tally
 from ds4chat.demo.turn import Drafting, Running, Turn
-from ds4chat.errors import EngineError
+from ds4chat.errors import Ds4Error, EngineError
 from ds4chat.protocol.commands import (
     Cancel,
     CloseSession,
     Command,
     Load,
     Pause,
+    RestoreSnapshot,
     Resume,
+    SaveSnapshot,
     SetSpeculation,
     Shutdown,
     StopThinking,
@@ -206,6 +209,8 @@ class _Life:
             case CloseSession():
                 self._held.pop(command.lane, None)
                 self._done(command)
+            case SaveSnapshot() | RestoreSnapshot():
+                self._keep(command)
             case Shutdown():
                 self._shut_down(command)
             case _:
@@ -272,6 +277,13 @@ class _Life:
         )
         self._done(command)
 
+    def _keep(self, command: SaveSnapshot | RestoreSnapshot) -> None:
+        try:
+            self._emit(snapshots.keep(command, self._script, self._held, self._running))
+            self._done(command)
+        except Ds4Error as error:
+            self._refuse(command, error.message, error.hint)
+
     def _submit(self, command: Submit) -> None:
         if not self._is_loaded:
             self._refuse(command, "no model is loaded", "wait until it is ready")
@@ -294,7 +306,7 @@ class _Life:
             return
         self._done(command)
         held = self._held.get(command.lane, [])
-        n_cached = min(_common(held, prompt), len(prompt) - 1)
+        n_cached = min(common(held, prompt), len(prompt) - 1)
         tally = Tally(
             block_size=self._script.info.block_size,
             n_prompt=len(prompt),
@@ -373,13 +385,6 @@ class _Life:
 
     def _refuse(self, command: Command, message: str, hint: str) -> None:
         self._emit(Refused(request_id=command.request_id, message=message, hint=hint))
-
-
-def _common(held: list[int], prompt: list[int]) -> int:
-    for n, (a, b) in enumerate(zip(held, prompt, strict=False)):
-        if a != b:
-            return n
-    return min(len(held), len(prompt))
 
 
 def _engine_seconds(events: list[Event]) -> Iterator[float]:

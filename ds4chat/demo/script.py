@@ -166,3 +166,11 @@ def prompt_ids(script: Script, messages: Sequence[Message], think: ThinkMode) ->
             piece.id for piece in pieces_of(script, message.text, Channel.ANSWER)
         ]
     return [*ids, marker(Role.ASSISTANT, think)]
+
+
+def common(held: Sequence[int], prompt: Sequence[int]) -> int:
+    """How many ids two lists begin with in common."""
+    for n, (a, b) in enumerate(zip(held, prompt, strict=False)):
+        if a != b:
+            return n
+    return min(len(held), len(prompt))

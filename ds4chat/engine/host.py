@@ -25,11 +25,21 @@ from ds4chat.engine.api import SessionApi
 from ds4chat.engine.ds4_log import stats_line
 from ds4chat.engine.host_inbox import Accepted, Inbox, Nudge
 from ds4chat.engine.host_open import HostedEngine, LoadProgress, OpenEngine, open_engine
+from ds4chat.engine.host_snapshots import HostSnapshots
 from ds4chat.engine.stats import SessionStats
 from ds4chat.engine.turn_plan import TurnControls, TurnPlan, TurnTools
 from ds4chat.engine.turns import MIN_REPORT_S, Turn
 from ds4chat.errors import Ds4Error, EngineError, ModelFileError
-from ds4chat.protocol.commands import CloseSession, Command, Load, Shutdown, Submit, Tokenize
+from ds4chat.protocol.commands import (
+    CloseSession,
+    Command,
+    Load,
+    RestoreSnapshot,
+    SaveSnapshot,
+    Shutdown,
+    Submit,
+    Tokenize,
+)
 from ds4chat.protocol.engine import Emit
 from ds4chat.protocol.events import (
     Done,
@@ -107,6 +117,7 @@ class Host:
         self._engine: HostedEngine | None = None
         self._sessions: dict[int, SessionApi] = {}
         self._turns: dict[int, Turn] = {}
+        self._snapshots = HostSnapshots(emit)
 
     def run(self) -> int:
         """Serve until `Shutdown` or the end of input; returns the exit status."""
@@ -123,12 +134,14 @@ class Host:
         finally:
             for turn in self._turns.values():
                 turn.fail("the engine failed in another lane")
+            self._snapshots.close()
 
     def _wind_up(self, shutdown: Shutdown | None) -> None:
         while self._turns:
             self._advance()
         for lane in list(self._stats):
             self._tell_stats(lane)
+        self._snapshots.wait()
         if shutdown is not None:
             self._emit(Done(request_id=shutdown.request_id))
 
@@ -164,6 +177,11 @@ class Host:
                 self._tokenize(command)
             case CloseSession():
                 self._close_lane(command.lane)
+            case SaveSnapshot():
+                self._save(command)
+                return  # answered when it is on the disk
+            case RestoreSnapshot():
+                self._restore(command)
             case _:
                 raise EngineError(f"{type(command).__name__} is not carried out here")
         self._emit(Done(request_id=command.request_id))
@@ -210,12 +228,26 @@ class Host:
         self._emit(Tokenized(request_id=command.request_id, ids=ids, texts=texts))
 
     def _close_lane(self, lane: int) -> None:
-        if lane in self._turns:
-            raise EngineError(f"a reply is running in lane {lane}", "Stop it first.")
+        self._refuse_running(lane)
         session = self._sessions.pop(lane, None)
         self._tell_stats(lane)
         if session is not None:
             session.close()
+
+    def _save(self, command: SaveSnapshot) -> None:
+        self._refuse_running(command.lane)
+        session = self._sessions.get(command.lane)
+        self._snapshots.save(command, self._loaded(), session)
+
+    def _restore(self, command: RestoreSnapshot) -> None:
+        self._refuse_running(command.lane)
+        session = self._snapshots.restore(command, self._loaded())
+        self._close_lane(command.lane)
+        self._sessions[command.lane] = session
+
+    def _refuse_running(self, lane: int) -> None:
+        if lane in self._turns:
+            raise EngineError(f"a reply is running in lane {lane}", "Stop it first.")
 
     def _submit(self, submit: Submit, controls: TurnControls) -> None:
         engine = self._loaded()

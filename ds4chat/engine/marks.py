@@ -8,6 +8,7 @@ edited conversation, and the next prompt without this reply's reasoning still ag
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import mlx.core as mx
@@ -22,9 +23,13 @@ KEPT = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Mark:
-    """The rings at `n` tokens: of every layer, and of the drafter's stages."""
+    """The rings at `n` tokens: of every layer, and of the drafter's stages.
+
+    `row` holds the logits there, if that token was read just before.
+    """
 
     n: int
+    row: NDArray[np.float32] | None
     layers: tuple[tuple[mx.array, mx.array | None, mx.array | None], ...]
     stages: tuple[mx.array, ...]
 
@@ -34,6 +39,11 @@ class Marks:
 
     def __init__(self) -> None:
         self._marks: list[_Mark] = []
+
+    @property
+    def newest(self) -> _Mark | None:
+        """The mark of the last prompt."""
+        return self._marks[-1] if self._marks else None
 
     def clear(self) -> None:
         """The timeline is another one now."""
@@ -59,17 +69,34 @@ class Marks:
         self, runner: Runner, timeline: Timeline, ids: Sequence[int]
     ) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Like `Runner.prefill`, with a mark before the last token."""
-        yield from runner.prefill(timeline, ids[:-1])
+        last: NDArray[np.float32] | None = None
+        for done, row in runner.prefill(timeline, ids[:-1]):
+            last = row
+            yield done, row
         if timeline.log.n:
             kept = [mark for mark in self._marks if mark.n < timeline.log.n]
-            self._marks = [*kept[1 - KEPT :], _take(timeline)]
+            self._marks = [*kept[1 - KEPT :], _take(timeline, last)]
         for _, row in runner.prefill(timeline, ids[-1:]):
             yield len(ids), row
 
 
-def _take(timeline: Timeline) -> _Mark:
+@contextmanager
+def gone_back(timeline: Timeline, mark: _Mark) -> Iterator[None]:
+    """Be at a mark for a while; whatever is saved there, the timeline then builds on."""
+    now = _take(timeline, None)
+    _put_back(timeline, mark)
+    lineage = timeline.lineage
+    try:
+        yield
+    finally:
+        _put_back(timeline, now)
+        timeline.lineage = lineage  # its rows are the first of this timeline too
+
+
+def _take(timeline: Timeline, row: NDArray[np.float32] | None) -> _Mark:
     mark = _Mark(
         n=timeline.log.n,
+        row=row,
         layers=tuple(
             (mx.array(layer.window), _copy(layer.raw), _copy(layer.index_raw))
             for layer in timeline.log.layers

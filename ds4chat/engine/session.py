@@ -58,7 +58,7 @@ class Session:
         self._timeline: Timeline | None = runner.new_timeline()
         self._ids: list[int] = []
         self._row: NDArray[np.float32] | None = None
-        self._marks = Marks()
+        self.marks = Marks()
         self._next_source = Source.PLAIN
         self._n_rounds = 0
         self._commit_filter: CommitFilter | None = None
@@ -125,7 +125,7 @@ class Session:
         n_new = len(wanted) - n_reused
         if progress is not None:
             progress(0, n_new)
-        for done, row in self._marks.prefill(self._runner, timeline, wanted[n_reused:]):
+        for done, row in self.marks.prefill(self._runner, timeline, wanted[n_reused:]):
             self._ids = wanted[: n_reused + done]
             self._row = row if done == n_new else None
             if progress is not None:
@@ -251,7 +251,7 @@ class Session:
         self._timeline, self._ids, self._row = timeline, list(head.ids), head.row
         self._sampling, self._next_source = head.sampling, head.next_source
         self._n_rounds = head.n_rounds
-        self._marks.clear()
+        self.marks.clear()
 
     @property
     def timeline(self) -> Timeline:
@@ -270,7 +270,7 @@ class Session:
         """Free the arrays; the session cannot be used afterwards."""
         self._check_thread()
         self._timeline = self._row = None
-        self._marks.clear()
+        self.marks.clear()
 
     # -- a round ---------------------------------------------------------------------------
 
@@ -386,7 +386,7 @@ class Session:
     def _go_back(self, wanted: list[int]) -> Timeline:
         """Hold what a mark has in common with `wanted`, or nothing."""
         timeline = self._open()
-        n = self._marks.rewind(timeline, self._ids, wanted)
+        n = self.marks.rewind(timeline, self._ids, wanted)
         if n == 0:
             self._timeline = timeline = self._runner.new_timeline()
         del self._ids[n:]

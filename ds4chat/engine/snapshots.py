@@ -7,7 +7,7 @@ with the fixed policy the provenance.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from ds4chat import __version__
 from ds4chat.engine.engine import Engine
-from ds4chat.engine.runner import PREFILL_CHUNK
+from ds4chat.engine.marks import gone_back
+from ds4chat.engine.runner import PREFILL_CHUNK, Timeline
 from ds4chat.engine.session import Session
 from ds4chat.engine.snapshot_chain import (
     MAX_LINKS,
@@ -43,6 +44,7 @@ from ds4chat.errors import EngineError, SettingsError, SnapshotError
 from ds4chat.formats.safetensors import SafeFile, Tensor, decode, encode
 from ds4chat.formats.show import shown_path
 from ds4chat.model.kv import to_numpy
+from ds4chat.protocol.types import Source
 
 IDS, LOGITS = "ids", "logits"
 _GROWING = (".rows", ".index_rows")
@@ -122,11 +124,34 @@ def take(engine: Engine, session: Session, folder: Path) -> SnapshotData:
     Raises:
         SnapshotError: the session holds no evaluated token.
     """
+    return _take(engine, session.timeline, _head(session), folder)
+
+
+def take_before_reply(engine: Engine, session: Session, folder: Path) -> SnapshotData:
+    """The same of the state before the newest reply's opener was read.
+
+    A prompt that leaves that reply's reasoning out shares nothing beyond it.
+
+    Raises:
+        SnapshotError: that state is not held any more.
+    """
+    mark, timeline = session.marks.newest, session.timeline
+    if mark is None or mark.row is None:
+        raise SnapshotError("nothing to save: the state before the reply is not held")
+    head = _head(session)
+    head = replace(head, ids=head.ids[: mark.n], row=mark.row, next_source=Source.PLAIN)
+    with gone_back(timeline, mark):
+        return _take(engine, timeline, head, folder)
+
+
+def _head(session: Session) -> Head:
     try:
-        head = session.head()
+        return session.head()
     except EngineError as error:
         raise SnapshotError(f"nothing to save: {error.message}", error.hint) from error
-    timeline = session.timeline
+
+
+def _take(engine: Engine, timeline: Timeline, head: Head, folder: Path) -> SnapshotData:
     base = timeline.lineage.base  # read once: the writer's thread may replace it
     if not _can_continue(base, folder, len(head.ids)):
         base = Base()

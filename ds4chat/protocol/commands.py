@@ -104,6 +104,41 @@ class CloseSession:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SaveSnapshot:
+    """Keep a lane's KV state as `folder`/`name`. `SnapshotSaved` comes before the answer.
+
+    The state is copied before the next command, and written meanwhile. With `before_reply` the
+    state before the newest reply is kept: what the next prompt shares if that reply's reasoning
+    will not be sent again.
+    """
+
+    request_id: int
+    folder: str
+    name: str
+    lane: int = 0
+    before_reply: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreSnapshot:
+    """Let a lane go on from a snapshot. `SnapshotRestored` comes before the answer.
+
+    Of `names`, newest first, the first is taken that belongs to the loaded model and whose
+    tokens begin the conversation; if there is none, the lane stays as it is.
+
+    `messages` is the conversation so far, with or without a reply at its end.
+    """
+
+    request_id: int
+    folder: str
+    names: tuple[str, ...]
+    messages: tuple[Message, ...]
+    lane: int = 0
+    think: ThinkMode = ThinkMode.OFF
+    keep_reasoning: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Shutdown:
     """End the engine process; a running turn is cancelled first."""
 
@@ -120,5 +155,7 @@ Command = (
     | StopThinking
     | Tokenize
     | CloseSession
+    | SaveSnapshot
+    | RestoreSnapshot
     | Shutdown
 )

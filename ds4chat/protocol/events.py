@@ -6,8 +6,8 @@ A turn obeys this grammar, per lane:
     (TokensCommitted | RoundVerified | PlainStep | PolicyChanged | StatsSnapshot | Notice)*
     TurnFinished
 
-Load and notice events (with `turn_id` None) may stand between turns. `TurnFinished` is always
-sent, exactly once.
+Load and notice events (with `turn_id` None) may stand between turns, `SnapshotSaved` anywhere.
+`TurnFinished` is always sent, exactly once.
 """
 
 from __future__ import annotations
@@ -181,6 +181,34 @@ class TurnFinished:
     hint: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSaved:
+    """A snapshot is in place: on the disk, under its name.
+
+    `token_hash` is SHA-256 (hex) over its token ids as little-endian 32-bit integers, `parent`
+    the snapshot that it continues (empty: none), `n_bytes` what it added to the disk.
+    """
+
+    folder: str
+    name: str
+    n_tokens: int
+    token_hash: str
+    parent: str = ""
+    n_bytes: int = 0
+    save_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotRestored:
+    """A lane holds a snapshot's tokens; `notices` is what a person should know about it."""
+
+    lane: int
+    folder: str
+    name: str
+    n_tokens: int
+    notices: tuple[str, ...] = ()
+
+
 Event = (
     Hello
     | Done
@@ -198,6 +226,8 @@ Event = (
     | StatsSnapshot
     | Notice
     | TurnFinished
+    | SnapshotSaved
+    | SnapshotRestored
 )
 
 

@@ -19,6 +19,8 @@ from ds4chat.protocol.events import (
     PrefillProgress,
     Refused,
     RoundVerified,
+    SnapshotRestored,
+    SnapshotSaved,
     StatsSnapshot,
     Tokenized,
     TokensCommitted,
@@ -58,6 +60,8 @@ def route(event: Event, reports: EngineReports) -> None:
             _route_answer(event, reports)
         case Notice():
             reports.notice(event)
+        case SnapshotSaved() | SnapshotRestored():
+            return  # of saved sessions, which take them first
         case _:
             assert_never(event)
 
