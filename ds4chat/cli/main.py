@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ds4chat import paths, settings
-from ds4chat.cli import arguments, completion, crash, lines, models, start
+from ds4chat.cli import arguments, busy, completion, crash, lines, models, start
 from ds4chat.cli.arguments import Arguments
 from ds4chat.cli.printers import JsonPrinter, Printer, TextPrinter
 from ds4chat.client.spawn import EngineProcess, OnSaid
@@ -87,6 +87,8 @@ def _serve(
     if pair is None:
         return _without_model(given, values)
     how = start.make(values, pair)
+    if not busy.may_open(pair.model, values.when_busy, _asker()):
+        return EXIT_FAILED
     log_path = dirs.log_dir() / "engine.log"
     if not _wants_lines(given):
         from ds4chat.cli import chat
@@ -99,6 +101,11 @@ def _serve(
         return lines.one_shot(link, how, printer, prompt)
     print(lines.GREETING, file=sys.stderr)
     return lines.line_mode(link, how, printer, lines.ask_for_line)
+
+
+def _asker() -> busy.Ask | None:
+    is_answered = sys.stdin.isatty() and sys.stderr.isatty()
+    return busy.ask_on_terminal if is_answered else None
 
 
 def _echo(line: str) -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from ds4chat.draft.verify import MAX_VERIFIED
+from ds4chat.engine import owner
 from ds4chat.engine.backend import Backend, choose_backend
 from ds4chat.engine.calibrate import calibrate
 from ds4chat.engine.costs import CostModel
 from ds4chat.engine.load import Loaded, OnLoading, load
+from ds4chat.engine.owner import Claim
 from ds4chat.engine.policy_base import Scheduler
 from ds4chat.engine.policy_window import WindowKnobs
 from ds4chat.engine.probe import is_row_exact
@@ -25,8 +28,6 @@ from ds4chat.errors import EngineError, SettingsError
 from ds4chat.protocol.types import Message, ModelInfo, Policy, Sampling, SpecOptions, ThinkMode
 from ds4chat.text.prompt import messages_from, parse_think, render
 from ds4chat.text.tokenizer import Tokenizer
-
-DEFAULT_CTX = 32768
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +55,7 @@ class Engine:
         self._options = options
         self._costs = CostModel()
         self._is_open = True
+        self._claim: Claim | None = None
         self._is_calibrated = False
         self._runner = Runner(loaded.target, loaded.drafter, is_row_exact=True)
         self._is_exact_in_passes = is_row_exact(self._runner)
@@ -105,20 +107,27 @@ class Engine:
         )
         chosen = choose_backend(backend)
         report = progress or _silent
-        loaded = load(
-            model_path, support_path, backend=chosen, kv_fp8=kv_fp8, on_loading=report
-        )
-        report("checking exactness", 0, 0)
-        ids = {loaded.tokenizer.specials.eos} if end_ids is None else end_ids
-        options = EngineOptions(
-            path=str(model_path),
-            ctx=_checked_ctx(ctx, loaded.target.config.ctx_trained),
-            kv_fp8=kv_fp8,
-            spec=spec,
-            end_ids=frozenset(int(i) for i in ids),
-            knobs=knobs,
-        )
-        engine = cls(loaded, chosen, options)
+        _check_ctx(ctx)
+        with ExitStack() as undo:
+            claim = owner.claim(Path(model_path))
+            undo.callback(claim.release)
+            loaded = load(
+                model_path, support_path, backend=chosen, kv_fp8=kv_fp8, on_loading=report,
+                ctx=ctx,
+            )  # fmt: skip
+            report("checking exactness", 0, 0)
+            ids = {loaded.tokenizer.specials.eos} if end_ids is None else end_ids
+            options = EngineOptions(
+                path=str(model_path),
+                ctx=loaded.ctx,
+                kv_fp8=kv_fp8,
+                spec=spec,
+                end_ids=frozenset(int(i) for i in ids),
+                knobs=knobs,
+            )
+            engine = cls(loaded, chosen, options)
+            engine._claim = claim
+            undo.pop_all()
         if spec.policy is not Policy.FIXED and loaded.drafter is not None:
             report("measuring", 0, 0)
             engine.measure()
@@ -248,6 +257,8 @@ class Engine:
         """Free the weights; sessions of this engine cannot be used afterwards."""
         self._check_thread()
         self._is_open = False
+        if self._claim is not None:
+            self._claim.release()
         del self._runner, self._loaded
 
     def __enter__(self) -> Self:
@@ -332,12 +343,9 @@ def _policy(name: str) -> Policy:
         raise SettingsError(f"policy {name!r} is not known", f"use one of {known}") from None
 
 
-def _checked_ctx(ctx: int | None, trained: int) -> int:
-    if ctx is None:
-        return min(trained, DEFAULT_CTX)
-    if ctx < 1:
+def _check_ctx(ctx: int | None) -> None:
+    if ctx is not None and ctx < 1:
         raise SettingsError(f"ctx is {ctx:,}; at least 1 wanted", "use a larger --ctx")
-    return ctx
 
 
 def _silent(stage: str, done: int, total: int) -> None:

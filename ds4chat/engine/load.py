@@ -16,6 +16,9 @@ from ds4chat.draft.dspark import Drafter
 from ds4chat.draft.metadata import read_draft_config
 from ds4chat.engine.backend import Backend
 from ds4chat.engine.fingerprint import fingerprint
+from ds4chat.engine.fit import Fit, judge, needs
+from ds4chat.engine.memory import memory_of
+from ds4chat.engine.runner import PREFILL_CHUNK
 from ds4chat.errors import ModelFileError
 from ds4chat.formats.gguf import GgufFile, TensorEntry
 from ds4chat.formats.show import shown_path
@@ -31,6 +34,8 @@ from ds4chat.text.tokenizer import Tokenizer
 
 OnLoading = Callable[[str, int, int], None]
 """Called with (stage, bytes done, bytes in all); may raise to cancel."""
+
+DEFAULT_CTX = 32768
 
 _MANY_LAYERS = 40
 """From here on a model is Flash or larger: trained with effort prefixes, thinks by default."""
@@ -53,6 +58,7 @@ class Loaded:
     notes: tuple[str, ...]
     model_print: str
     support_print: str  # empty: no support file
+    ctx: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -93,13 +99,16 @@ def load(
     backend: Backend,
     kv_fp8: bool,
     on_loading: OnLoading,
+    ctx: int | None = None,
 ) -> Loaded:
     """Open a pair and read its weights.
 
-    Both files are checked whole before anything large is read.
+    Both files are checked whole, and whether they fit into memory, before anything large is
+    read. `ctx` None is what the model was trained for, at most 32,768, and what fits.
 
     Raises:
         ModelFileError: a file cannot be used, or the two do not belong together.
+        EngineError: the weights are larger than the machine's memory.
     """
     start = time.perf_counter()
     on_loading("opening", 0, 0)
@@ -113,6 +122,7 @@ def load(
                 f"{pair.target.n_vocab:,} wanted, one for each output",
                 "The file is incomplete: fetch it again.",
             )
+        fitting = _fit(pair, backend, ctx)
         progress = _Progress(on_loading=on_loading, total=pair.n_bytes)
         source = WeightSource(pair.base, pair.entries, backend.storage, progress.add)
         weights = build_target(source, pair.target)
@@ -142,7 +152,8 @@ def load(
             weight_bytes=pair.n_bytes,
             is_large=is_large,
             load_s=time.perf_counter() - start,
-            notes=pair.warnings + ((effort.note,) if effort.note else ()),
+            notes=pair.warnings + ((effort.note,) if effort.note else ()) + fitting.notes,
+            ctx=fitting.ctx,
             model_print=fingerprint(pair.base),
             support_print=fingerprint(pair.support) if pair.support is not None else "",
         )
@@ -167,6 +178,23 @@ def _open_pair(
         draft_entries=bind_draft(support, reading.config, target),
         warnings=reading.warnings,
     )
+
+
+def _fit(pair: _Pair, backend: Backend, ctx: int | None) -> Fit:
+    """Decide the context by the memory that there is."""
+    wanted = min(pair.target.ctx_trained, DEFAULT_CTX) if ctx is None else ctx
+    memory = memory_of(backend.name)
+    if memory is None:
+        return Fit(ctx=wanted)
+    entries = [*pair.entries.values(), *pair.draft_entries.values()]
+    wants = needs(
+        pair.target,
+        weights=sum(map(backend.storage.resident_bytes, entries)),
+        itemsize=backend.storage.dtype.size,
+        n_stages=pair.draft.n_stages if pair.draft is not None else 0,
+        chunk=PREFILL_CHUNK,
+    )
+    return judge(wants, memory, wanted, is_asked=ctx is not None)
 
 
 def _read_drafter(

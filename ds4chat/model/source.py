@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -10,10 +11,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ds4chat.formats.gguf import GgufFile, TensorEntry
-from ds4chat.ops.linear import Dense, Fused, Linear, dense, fuse, pack_mxfp4, pack_q8_0
+from ds4chat.ops.linear import Dense, Fused, Linear, Packed, dense, fuse, pack_mxfp4, pack_q8_0
 
 OnBytes = Callable[[int], None]
 """Called with the number of file bytes just consumed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Packing:
+    """How blocks stay packed, and how many bytes each byte of the file then takes."""
+
+    pack: Callable[[NDArray[np.uint8], tuple[int, ...]], Packed]
+    growth: float
+
+
+_PACKINGS = {
+    "Q8_0": _Packing(pack=pack_q8_0, growth=40 / 34),  # scale and bias are floats
+    "MXFP4": _Packing(pack=pack_mxfp4, growth=1.0),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +41,13 @@ class Storage:
 
     dtype: mx.Dtype
     keeps_blocks: bool
+
+    def resident_bytes(self, entry: TensorEntry) -> int:
+        """About how much memory a tensor takes once it is read."""
+        packing = _PACKINGS.get(entry.quant.name) if entry.quant is not None else None
+        if self.keeps_blocks and packing is not None:
+            return math.ceil(entry.n_bytes * packing.growth)
+        return math.prod(entry.shape) * 4
 
 
 class WeightSource:
@@ -98,12 +120,11 @@ class WeightSource:
 
     def _packed(self, name: str) -> Linear | None:
         entry = self._entries[name]
-        packers = {"Q8_0": pack_q8_0, "MXFP4": pack_mxfp4}
         quant = entry.quant
-        if not self.storage.keeps_blocks or quant is None or quant.name not in packers:
+        if not self.storage.keeps_blocks or quant is None or quant.name not in _PACKINGS:
             return None
         blocks = self._gguf.raw(entry).reshape(-1, quant.block_bytes)
-        packed = packers[quant.name](blocks, entry.shape)
+        packed = _PACKINGS[quant.name].pack(blocks, entry.shape)
         self._count(name)
         return packed
 
