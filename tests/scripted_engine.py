@@ -48,6 +48,8 @@ TALE = "The quick brown fox sees 98,765 naïve cafés — 你好 😀 — and go
 def reply_to(text: str, think: ThinkMode) -> tuple[str, str]:
     """(reasoning, answer) for a user's text."""
     reasoning = "" if think is ThinkMode.OFF else "Hm, let me think about it."
+    if text.startswith("loop"):
+        return reasoning * 12, TALE
     if text.startswith("say "):
         return reasoning, text.removeprefix("say ")
     return reasoning, TALE
@@ -289,6 +291,7 @@ class ScriptedEngine:
         top_p: float = 1.0,
         min_p: float = 0.0,
         seed: int = 0,
+        drafts: bool = True,
     ) -> ScriptedSession:
         return ScriptedSession(self)
 

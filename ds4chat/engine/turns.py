@@ -9,14 +9,16 @@ the session, the text tools, the clock and `emit` are given.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
+from ds4chat.engine import turn_ends
 from ds4chat.engine.api import RoundReport, SessionApi
 from ds4chat.engine.ds4_log import step_lines
 from ds4chat.engine.stats import TurnStats
+from ds4chat.engine.turn_ends import End
 from ds4chat.engine.turn_plan import TurnControls, TurnPlan, TurnTools
-from ds4chat.errors import ContextFullError, Ds4Error, NonFiniteError
+from ds4chat.errors import Ds4Error
 from ds4chat.protocol.events import (
     Notice,
     PlainStep,
@@ -38,19 +40,13 @@ from ds4chat.protocol.types import (
     Token,
     Usage,
 )
+from ds4chat.text.loops import LoopWatch
 
 MIN_REPORT_S = 0.1  # at most ten PrefillProgress and StatsSnapshot a second
 
 
 class PrefillCancelledError(Exception):
     """Raised through `SessionApi.sync` by the progress callback to end a prefill."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _End:
-    reason: FinishReason
-    message: str = ""
-    hint: str = ""
 
 
 class Turn:
@@ -72,6 +68,7 @@ class Turn:
         )
         self._ids: list[int] = []
         self._n_thinking = 0
+        self._loops = LoopWatch()
         self._is_started = self._is_prefilled = self._is_finished = False
         self._created_s = self._advanced_s = tools.clock()
         self._reported_s = float("-inf")
@@ -110,9 +107,9 @@ class Turn:
         try:
             end = self._decode() if self._is_prefilled else self._prefill()
         except PrefillCancelledError:
-            end = _End(reason=FinishReason.CANCELLED)
+            end = End(reason=FinishReason.CANCELLED)
         except Ds4Error as error:
-            end = _end_of(error)
+            end = turn_ends.end_of(error)
         self._held = self._session.kv_bytes(), self._session.n
         self._charge()
         if end is not None:
@@ -124,16 +121,16 @@ class Turn:
     def fail(self, message: str, hint: str = "") -> None:
         """End the turn with an error, unless it has ended."""
         if not self._is_finished:
-            self._finish(_End(reason=FinishReason.ERROR, message=message, hint=hint))
+            self._finish(End(reason=FinishReason.ERROR, message=message, hint=hint))
 
     # prefill
 
-    def _prefill(self) -> _End | None:
+    def _prefill(self) -> End | None:
         plan = self._plan
         if self._controls.is_cancelled:
             raise PrefillCancelledError
         if len(plan.ids) >= plan.ctx:
-            return self._context_full(len(plan.ids))
+            return turn_ends.context_full(len(plan.ids), plan.ctx)
         self._session.set_sampling(plan.sampling)
         self._session.set_spec(plan.spec)
         self._session.set_end_ids(plan.end_ids)
@@ -177,9 +174,9 @@ class Turn:
             )
         )
 
-    def _decode(self) -> _End | None:
+    def _decode(self) -> End | None:
         if self._controls.is_cancelled:
-            return _End(reason=FinishReason.CANCELLED)
+            return End(reason=FinishReason.CANCELLED)
         stop_thinking, spec = self._controls.take()
         if spec is not None:
             self._respec(spec)
@@ -190,27 +187,18 @@ class Turn:
             self._close_thinking()
         else:
             self._round(first)
-        return None if self._tools.gate.hit is None else _End(reason=FinishReason.STOP)
+        return None if self._tools.gate.hit is None else End(reason=FinishReason.STOP)
 
-    def _end_before(self, first: int) -> _End | None:
+    def _end_before(self, first: int) -> End | None:
         if first in self._plan.end_ids:
             self._stats.note_end()
-            return _End(reason=FinishReason.STOP)
+            return End(reason=FinishReason.STOP)
         limit = self._plan.max_tokens
         if limit is not None and len(self._ids) >= limit:
-            return _End(
-                reason=FinishReason.LENGTH,
-                message=f"the reply reached its limit of {limit:,} tokens",
-            )
+            return turn_ends.length(limit)
         if self._session.n >= self._plan.ctx:
-            return self._context_full(self._session.n)
+            return turn_ends.context_full(self._session.n, self._plan.ctx)
         return None
-
-    def _context_full(self, n: int) -> _End:
-        ctx = self._plan.ctx
-        message = f"the context is full: {n:,} tokens held or asked for, room for {ctx:,}"
-        hint = "Shorten the conversation, or start with a larger --ctx."
-        return _End(reason=FinishReason.CONTEXT_FULL, message=message, hint=hint)
 
     def _round(self, first: int) -> None:
         room = self._plan.ctx - self._session.n
@@ -261,6 +249,21 @@ class Turn:
             self._n_thinking += self._tools.splitter.channel is Channel.THINKING
             shown += self._tools.splitter.push(token)
         self._show(self._tools.gate.push(shown))
+        self._watch_loops(tokens)
+
+    def _watch_loops(self, tokens: Sequence[Token]) -> None:
+        """Tell once if reasoning at temperature 0 only repeats itself."""
+        is_watched = self._is_thinking() and self._plan.sampling.temperature == 0
+        if is_watched and self._loops.push(token.id for token in tokens):
+            self._emit(
+                Notice(
+                    turn_id=self._plan.turn_id,
+                    level="warning",
+                    message="the reasoning repeats itself",
+                    hint="Temperature 0 does that; the model's makers advise temperature 1 and "
+                    "top-p 0.95. In the chat Ctrl+T answers now.",
+                )
+            )
 
     def _show(self, shown: list[tuple[Channel, Span]]) -> None:
         if not shown:
@@ -368,7 +371,7 @@ class Turn:
         usage = self._stats.usage(base, plain_step_s=self._tools.plain_step_s())
         return replace(usage, n_tokens=len(self._ids))  # forced tokens too
 
-    def _finish(self, end: _End) -> None:
+    def _finish(self, end: End) -> None:
         self._is_finished = True
         self._start(0)
         gate = self._tools.gate
@@ -385,13 +388,3 @@ class Turn:
                     hint=end.hint,
                 )
             )
-
-
-def _end_of(error: Ds4Error) -> _End:
-    if isinstance(error, NonFiniteError):
-        reason = FinishReason.NONFINITE
-    elif isinstance(error, ContextFullError):
-        reason = FinishReason.CONTEXT_FULL
-    else:
-        reason = FinishReason.ERROR
-    return _End(reason=reason, message=error.message, hint=error.hint)

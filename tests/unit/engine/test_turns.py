@@ -60,6 +60,7 @@ class Desk:
         max_tokens: int | None = None,
         stop: tuple[str, ...] = (),
         ends: bool = True,
+        temperature: float = 0.5,
     ) -> Turn:
         tokenizer = self.engine.tokenizer
         plan = TurnPlan(
@@ -70,7 +71,7 @@ class Desk:
             end_ids=self.engine.end_ids if ends else frozenset(),
             close_think_id=tokenizer.specials.think_close,
             block_size=self.engine.info.block_size,
-            sampling=Sampling(temperature=0.5),
+            sampling=Sampling(temperature=temperature),
             spec=SpecOptions(enabled=spec),
             max_tokens=max_tokens,
         )
@@ -412,3 +413,12 @@ def test_the_first_tokens_are_sent_with_their_round() -> None:
     turn.advance()
     committed = [event for event in desk.events if isinstance(event, TokensCommitted)]
     assert [span.token.position for span in committed[0].spans] == list(range(BLOCK + 1))
+
+
+def test_reasoning_that_repeats_itself_at_temperature_0_is_told_of_once() -> None:
+    (notice,) = Desk().run("loop", think=ThinkMode.HIGH, temperature=0.0).notices
+    assert "repeats itself" in notice.message
+    assert "temperature 1" in notice.hint
+    assert Desk().run("loop", think=ThinkMode.HIGH, temperature=0.7).notices == []
+    assert Desk().run("loop", think=ThinkMode.OFF, temperature=0.0).notices == []
+    assert Desk().run("tell", think=ThinkMode.HIGH, temperature=0.0).notices == []
