@@ -52,6 +52,8 @@ def open_chat(
         think=start.think,
         max_tokens=start.max_tokens,
         system=start.system,
+        keep_reasoning=start.keep_reasoning,
+        ignore_end=start.ignore_end,
         theme=values.theme,
         themes_dirs=(paths.themes_dir(),),
         no_color=not settings.wants_color(values.color, is_tty=True),

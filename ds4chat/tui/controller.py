@@ -79,6 +79,8 @@ class ChatController:
         self.sampling: Sampling = options.sampling
         self.spec: SpecOptions = options.spec
         self.max_tokens = options.max_tokens
+        self.keep_reasoning = options.keep_reasoning
+        self._ignore_end = options.ignore_end
         self.tps: float | None = None
         self.n_context = 0
         self._think = options.think
@@ -303,6 +305,8 @@ class ChatController:
                 sampling=self.sampling,
                 spec=self.spec,
                 max_tokens=self.max_tokens,
+                ignore_end=self._ignore_end,
+                keep_reasoning=self.keep_reasoning,
             )
         )
 

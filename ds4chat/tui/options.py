@@ -24,6 +24,8 @@ class ChatOptions:
         no_color: `NO_COLOR` or `--color never`: attributes instead of colours.
         banner: shown above the transcript, for the tour.
         log_path: the engine's log, named in error messages; empty when there is none.
+        keep_reasoning: later turns still read the reasoning of earlier replies.
+        ignore_end: end tokens do not end a reply (benchmarks).
         first_command: a slash command that is run when the model is ready.
         is_animated: whether the cursor blinks.
     """
@@ -40,4 +42,6 @@ class ChatOptions:
     banner: str = ""
     log_path: str = ""
     first_command: str = ""
+    keep_reasoning: bool = False
+    ignore_end: bool = False
     is_animated: bool = True
