@@ -79,7 +79,7 @@ def _rows(samples: list[Sample]) -> list[Row]:
         if case == DRAFTER or case.startswith("forced"):
             rows += _ratio(cases, case, SHIPPED)
             rows += _ratio(cases, case, BARE)
-    rows += _ratio(cases, RACE_PLAIN, SHIPPED)
+    rows += _ratio(cases, RACE_PLAIN, BARE)
     return rows + _ratio(cases, RACE_SPEC, DRAFTER)
 
 

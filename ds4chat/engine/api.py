@@ -149,8 +149,9 @@ class EngineApi(Protocol):
         top_p: float = 1.0,
         min_p: float = 0.0,
         seed: int = 0,
+        drafts: bool = True,
     ) -> SessionApi:
-        """A new empty timeline."""
+        """A new empty timeline; without `drafts` it decodes plainly for good."""
 
     def stats(self) -> dict[str, Any]:
         """Figures of the engine: sizes, times, counts."""

@@ -214,7 +214,7 @@ class _SpecBench:
 
     def race(self, run: int) -> Sequence[Sample]:
         """Both lanes in turn: always the one that has used less time."""
-        plain, quick = self._begin(enabled=False), self._begin()
+        plain, quick = copy_of(self._engine, self._held, drafts=False), self._begin()
         clocks = {id(plain): 0.0, id(quick): 0.0}
         tally = _Tally()
         while todo := [s for s in (quick, plain) if self._left(s) > 0]:
@@ -231,9 +231,9 @@ class _SpecBench:
             self._sample(RACE_SPEC, run, quick, clocks[id(quick)], tally),
         ]
 
-    def _begin(self, *, enabled: bool = True) -> Session:
+    def _begin(self) -> Session:
         session = copy_of(self._engine, self._held)
-        session.set_spec(SpecOptions(enabled=enabled, policy=self._plan.policy))
+        session.set_spec(SpecOptions(policy=self._plan.policy))
         session.begin_request()
         return session
 
@@ -305,11 +305,15 @@ class _Tally:
         }
 
 
-def copy_of(engine: Engine, source: Session) -> Session:
-    """A session in the same state, bit for bit; the source is not touched."""
-    timeline = engine.runner.new_timeline()
+def copy_of(engine: Engine, source: Session, *, drafts: bool = True) -> Session:
+    """A session in the same state, bit for bit; the source is not touched.
+
+    Without `drafts` it has no rows for the drafter and decodes plainly for good.
+    """
+    runner = engine.runner if drafts else engine.runner.without_drafter()
+    timeline = runner.new_timeline()
     timeline.restore(source.n, source.timeline.logical_state())
-    session = engine.session()
+    session = engine.session(drafts=drafts)
     session.resume(source.head(), timeline)
     return session
 

@@ -210,8 +210,12 @@ class Engine:
         top_p: float = 1.0,
         min_p: float = 0.0,
         seed: int = 0,
+        drafts: bool = True,
     ) -> Session:
         """A new empty timeline.
+
+        Without `drafts` it decodes plainly for good and keeps nothing for the drafter, which is
+        the fastest plain path.
 
         Raises:
             SettingsError: a sampling value is out of range.
@@ -222,7 +226,7 @@ class Engine:
         )
         check_sampling(sampling)
         return Session(
-            self._runner,
+            self._runner if drafts else self._runner.without_drafter(),
             ctx=self._options.ctx,
             end_ids=self._options.end_ids,
             sampling=sampling,

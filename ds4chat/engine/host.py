@@ -270,7 +270,7 @@ class Host:
             max_tokens=submit.max_tokens,
         )
         if submit.lane not in self._sessions:
-            self._sessions[submit.lane] = engine.session()
+            self._sessions[submit.lane] = engine.session(drafts=submit.drafts)
         tools = TurnTools(
             splitter=ChannelSplitter(engine.tokenizer, submit.think),
             gate=gate,

@@ -91,6 +91,10 @@ class Runner:
         self.drafter = drafter
         self.is_row_exact = is_row_exact
 
+    def without_drafter(self) -> Runner:
+        """The same target alone: its timelines keep no rows for a drafter."""
+        return Runner(self.target, None, is_row_exact=self.is_row_exact)
+
     def new_timeline(self) -> Timeline:
         """An empty timeline."""
         rings = self.drafter.new_log() if self.drafter is not None else None

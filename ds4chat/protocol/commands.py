@@ -43,6 +43,7 @@ class Submit:
     max_tokens: int | None = None  # None: up to the context
     stop: tuple[str, ...] = ()
     ignore_end: bool = False  # end tokens do not end the reply (benchmarks)
+    drafts: bool = True  # False: a new lane is plain for good, nothing kept for a drafter
     keep_reasoning: bool = False  # earlier replies keep their reasoning in the prompt
 
 

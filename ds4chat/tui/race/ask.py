@@ -36,7 +36,10 @@ class RaceAsk:
     max_tokens: int = DEFAULT_MAX_TOKENS
 
     def submit(self, side: Side, *, request_id: int, turn_id: int) -> Submit:
-        """The request of one lane: nothing differs but whether it speculates."""
+        """The request of one lane: nothing differs but whether it speculates.
+
+        The plain lane keeps no rows for the drafter: plain is raced on its fastest path.
+        """
         return Submit(
             request_id=request_id,
             turn_id=turn_id,
@@ -45,6 +48,7 @@ class RaceAsk:
             think=self.think,
             sampling=self.sampling,
             spec=replace(self.spec, enabled=side is Side.SPEC),
+            drafts=side is Side.SPEC,
             max_tokens=self.max_tokens,
         )
 

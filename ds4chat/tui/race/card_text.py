@@ -10,7 +10,8 @@ from ds4chat.tui.race.card import LaneFigures, SpeedCard
 _N_HASH = 16  # hex digits of a hash that a person compares by eye
 
 PLAIN_NOTE = (
-    "plain: one target pass a token, the path this program decodes with when speculation is off"
+    "plain: one target pass a token and nothing kept for a drafter, the fastest exact plain "
+    "path of this build (`ds4chat bench decode` compares all)."
 )
 CLOCK_NOTE = (
     "One run, lanes taking turns on one device; each rate counts its own lane's engine time, "

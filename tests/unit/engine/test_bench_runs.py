@@ -38,6 +38,20 @@ def test_a_copy_is_the_same_state_and_goes_its_own_way(engine: Engine) -> None:
     assert copy.ids[:151] == held.ids
 
 
+def test_a_plain_copy_keeps_no_rows_for_the_drafter(engine: Engine) -> None:
+    held = engine.session()
+    held.sync(random_ids(engine, 20))
+    copy = bench_runs.copy_of(engine, held, drafts=False)
+    assert copy.timeline.rings is None
+    for _ in range(4):
+        token = held.choose()
+        assert copy.choose() == token
+        assert [t.id for t in copy.speculate(token, 8)] == [held.step(token).id]
+    mine, theirs = copy.state(), held.state()
+    assert mine.keys() < theirs.keys()
+    assert all(mine[name].tobytes() == theirs[name].tobytes() for name in mine)
+
+
 def test_prefill_reads_each_size_in_each_run(engine: Engine) -> None:
     samples = list(bench_runs.prefill(engine, (5, 40), 2, ticking()))
     assert [(s.case, s.run, s.n_units, s.seconds) for s in samples] == [

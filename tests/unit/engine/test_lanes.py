@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -80,6 +81,7 @@ class TimedEngine(ScriptedEngine):
     def __init__(self, clock: Clock) -> None:
         super().__init__()
         self._clock = clock
+        self.asked: list[bool] = []
 
     def session(
         self,
@@ -89,7 +91,9 @@ class TimedEngine(ScriptedEngine):
         top_p: float = 1.0,
         min_p: float = 0.0,
         seed: int = 0,
+        drafts: bool = True,
     ) -> ScriptedSession:
+        self.asked.append(drafts)
         return TimedSession(self, self._clock)
 
 
@@ -110,6 +114,7 @@ class Race:
 
     def __init__(self) -> None:
         self.events: list[Event] = []
+        self.engines: list[TimedEngine] = []
         self._clock = Clock()
         self._later: list[tuple[int, Command]] = []
         self._n_turns = 0
@@ -117,7 +122,8 @@ class Race:
         self._host = Host(self._inbox, self._emit, self._open, clock=self._clock)
 
     def _open(self, load: Load, progress: LoadProgress) -> HostedEngine:
-        return TimedEngine(self._clock)
+        self.engines.append(TimedEngine(self._clock))
+        return self.engines[-1]
 
     def after(self, n_texts: int, *commands: Command) -> None:
         self._later += [(n_texts, command) for command in commands]
@@ -167,6 +173,12 @@ def test_the_lanes_keep_abreast_on_their_clocks() -> None:
             if n_done == 0:
                 assert abs(clocks[PLAIN] - clocks[SPEC]) <= ROUND_S + STEP_S + 30 * LOOK_S
         n_done += isinstance(event, TurnFinished)
+
+
+def test_a_lane_without_drafts_has_a_session_without_them() -> None:
+    race = Race()
+    race.run(submit(SPEC), replace(submit(PLAIN), drafts=False))
+    assert race.engines[0].asked == [True, False]
 
 
 def test_both_prompts_are_read_before_anybody_decodes() -> None:
