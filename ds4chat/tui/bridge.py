@@ -44,7 +44,13 @@ class EngineReported(Message):
             isinstance(message, EngineReported)
             and type(message.event) is type(self.event)
             and can_replace(self.event)
+            and _turn(message.event) == _turn(self.event)
         )
+
+
+def _turn(event: Event) -> int | None:
+    """The turn of a figure that can be replaced; lanes do not replace each other's."""
+    return event.turn_id if isinstance(event, StatsSnapshot | PrefillProgress) else None
 
 
 def route(event: Event, reports: EngineReports) -> None:

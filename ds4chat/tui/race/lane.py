@@ -40,6 +40,7 @@ class Lane:
     texts: dict[Channel, str] = field(default_factory=lambda: dict.fromkeys(Channel, ""))
     clock_s: float = 0.0
     counts: Counts = field(default_factory=Counts)
+    last: RoundVerified | None = None
     n_plain_steps: int = 0
     state: SpecState = SpecState.ON
     why: str = ""
@@ -53,6 +54,7 @@ class Lane:
             case TokensCommitted():
                 self._add(event)
             case RoundVerified():
+                self.last = event
                 self.counts.add_round(event.n_accepted, len(event.proposal_ids))
             case PlainStep():
                 self.n_plain_steps += 1

@@ -12,6 +12,7 @@ from ds4chat.tui.race.lane import Lane
 from ds4chat.tui.race.race import Phase, Race
 
 _FULL, _EMPTY = "█", "░"
+_RIGHT, _WRONG, _UNSEEN = "■", "×", "□"
 _TITLES = {Side.PLAIN: "PLAIN", Side.SPEC: "SPECULATIVE"}
 
 
@@ -44,10 +45,20 @@ def detail(lane: Lane) -> str:
         return "one target pass a token"
     if lane.accept_len is None:
         return _state(lane) or "no block yet"
-    parts = [f"accept {lane.accept_len:.2f}", f"{lane.counts.n_rounds} blocks"]
+    parts = [f"accept {lane.accept_len:.2f}", f"blocks {lane.counts.n_rounds}"]
+    if lane.last is not None:
+        n_tested = len(lane.last.proposal_ids)
+        parts.append(f"last {block(lane.last.n_accepted, n_tested)}")
     if lane.n_plain_steps:
-        parts.append(f"{lane.n_plain_steps} plain steps")
+        parts.append(f"{lane.n_plain_steps} plain")
     return " · ".join([*parts, _state(lane)]).removesuffix(" · ")
+
+
+def block(n_accepted: int, n_tested: int) -> str:
+    """`■■■×□ 3/5`: accepted, the one that was wrong, never looked at."""
+    wrong = _WRONG if n_accepted < n_tested else ""
+    rest = _UNSEEN * (n_tested - n_accepted - len(wrong))
+    return f"{_RIGHT * n_accepted}{wrong}{rest} {n_accepted}/{n_tested}"
 
 
 def track(shown: Shown, limit: int, width: int) -> str:

@@ -27,7 +27,7 @@ from ds4chat.tui.widgets.lane import LaneView
 
 FRAME_S = 1 / 30
 WIDE_COLUMNS = 100
-KEYS = "Space pause · R again · P replay · F4 colours · S save card · W report · Esc back"
+KEYS = "Space pause  R again  P replay  F4 colours  S card  W report  Esc back"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

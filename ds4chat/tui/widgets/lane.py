@@ -22,6 +22,7 @@ class LaneView(Vertical):
     LaneView > .lane-title { height: 1; color: $primary; text-style: bold; }
     LaneView > .lane-track { height: 1; color: $accent; }
     LaneView > .lane-detail { height: 1; color: $text-muted; }
+    LaneView > Static { text-wrap: nowrap; text-overflow: ellipsis; }
     LaneView > Transcript { height: 1fr; }
     """
 

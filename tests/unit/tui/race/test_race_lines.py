@@ -32,10 +32,16 @@ def test_detail_tells_how_a_lane_decodes() -> None:
     race.spec.prefill = None
     assert lines.detail(race.spec) == "no block yet"
     race.report(verified(spec))
-    assert lines.detail(race.spec) == "accept 4.00 · 1 blocks"
+    assert lines.detail(race.spec) == "accept 4.00 · blocks 1 · last ■■■× 3/4"
     parked = PolicyChanged(turn_id=spec, state=SpecState.PARKED, reason="1.1 a block\x1b")
     race.report(parked)
     assert lines.detail(race.spec).endswith("1.1 a block␛")
+
+
+def test_a_block_shows_what_was_right_wrong_and_unseen() -> None:
+    assert lines.block(3, 5) == "■■■×□ 3/5"
+    assert lines.block(5, 5) == "■■■■■ 5/5"
+    assert lines.block(0, 1) == "× 0/1"
 
 
 def test_standing_goes_from_ratio_to_verdict() -> None:
