@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from ds4chat import settings
 from ds4chat.errors import SettingsError
 from ds4chat.protocol.types import Policy, ThinkMode
-from ds4chat.tui import receipt, reporting
+from ds4chat.tui import compact, receipt, reporting
 from ds4chat.tui.controller import ChatController
 from ds4chat.tui.race import card_text, files
 from ds4chat.tui.race.card import SpeedCard
@@ -323,6 +323,13 @@ def _table() -> dict[str, SlashCommand]:
         row("min-p", "share of the likeliest", _sampling("min_p", "min_p"), "F"),
         row("seed", "seed of the sampling", _sampling("seed", "seed"), "N"),
         row("max-tokens", "longest reply", _max_tokens, "N|auto", ("auto",)),
+        row(
+            "compact",
+            "drop the oldest turns",
+            lambda host, args: compact.compact(host.chat, args),
+            "[N|undo]",
+            ("undo",),
+        ),
         row("system", "the system text", _system, "TEXT|off", ("off",)),
         row("read", "put a file into the prompt", _read, "FILE"),
         row(

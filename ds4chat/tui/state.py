@@ -61,12 +61,16 @@ class Turn:
 
 @dataclass(slots=True, kw_only=True)
 class Conversation:
-    """All turns in order, the one that runs, and the messages that wait."""
+    """All turns in order, the one that runs, and the messages that wait.
+
+    The first `n_dropped` turns are kept but not sent (`/compact`).
+    """
 
     system: str = ""
     turns: list[Turn] = field(default_factory=list)
     queue: list[str] = field(default_factory=list)
     n_turns_ever: int = 0
+    n_dropped: int = 0
 
     @property
     def active(self) -> Turn | None:
@@ -92,15 +96,17 @@ class Conversation:
         """
         if self.active is not None:
             raise ValueError("a reply is running")
+        self.n_dropped = min(self.n_dropped, len(self.turns))  # some may have been taken back
         self.n_turns_ever += 1
         turn = Turn(turn_id=self.n_turns_ever, question=question, think=think)
         self.turns.append(turn)
         return turn
 
     def messages(self) -> tuple[Message, ...]:
-        """What to send: the system text and every turn, partial replies too."""
+        """What to send: the system text and every turn not dropped, partial replies too."""
         head = [Message(role=Role.SYSTEM, text=self.system)] if self.system else []
-        return (*head, *(message for turn in self.turns for message in turn.messages()))
+        sent = self.turns[self.n_dropped :]
+        return (*head, *(message for turn in sent for message in turn.messages()))
 
     def add_spans(self, turn_id: int, channel: Channel, spans: Iterable[Span]) -> bool:
         """Append committed tokens; False if the turn is not the one that runs."""
@@ -139,4 +145,5 @@ class Conversation:
     def clear(self) -> None:
         """Forget the turns and what waits; the system text stays."""
         self.turns.clear()
+        self.n_dropped = 0
         self.queue.clear()
