@@ -1,0 +1,113 @@
+"""`/compact`: the oldest turns are no longer sent, so that the conversation fits again.
+
+Nothing is forgotten: the turns stay on the screen and in the conversation, and `/compact undo`
+sends them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ds4chat.errors import SettingsError
+from ds4chat.tui import units
+from ds4chat.tui.controller import ChatController
+from ds4chat.tui.state import Turn
+
+_CHARS_PER_TOKEN = 3
+_MARKERS = 4  # tokens around the texts of a turn
+_SHARE = 2  # at most 1 / 2 of the context is kept
+
+
+def compact(chat: ChatController, args: str) -> None:
+    """Carry out `/compact [N|undo]`.
+
+    Raises:
+        SettingsError: the argument is no number of turns, or a reply is running.
+    """
+    if chat.is_busy:
+        raise SettingsError("/compact: a reply is running", "Stop it first (Esc).")
+    if args.lower() == "undo":
+        _undo(chat)
+    elif args:
+        _drop(chat, len(chat.conversation.turns) - _number(args))
+    else:
+        _drop(chat, n_to_drop(_sizes(chat), _ctx(chat) // _SHARE))
+    chat.view.show_now()
+
+
+def n_to_drop(sizes: Sequence[int], limit: int) -> int:
+    """How many of the oldest turns must go so that the rest takes at most `limit` tokens.
+
+    The newest turn always stays.
+    """
+    n, left = 0, sum(sizes)
+    while left > limit and n < len(sizes) - 1:
+        left -= sizes[n]
+        n += 1
+    return n
+
+
+def turn_size(turn: Turn, *, keeps_reasoning: bool) -> int:
+    """About how many tokens a turn takes in later prompts; a reply's are known."""
+    n_reply = len(turn.ids)
+    if turn.usage is not None and not keeps_reasoning:
+        n_reply -= turn.usage.n_thinking
+    return n_reply + len(turn.question) // _CHARS_PER_TOKEN + _MARKERS
+
+
+def _sizes(chat: ChatController) -> list[int]:
+    turns, keeps = chat.conversation.turns, chat.keep_reasoning
+    return [turn_size(turn, keeps_reasoning=keeps) for turn in turns]
+
+
+def _drop(chat: ChatController, n: int) -> None:
+    talk = chat.conversation
+    before = talk.n_dropped
+    if n <= before:
+        used = f"{chat.n_context:,} of {_ctx(chat):,} tokens"
+        chat.say(
+            f"The conversation takes {used}: no turn must go. "
+            "/compact N keeps the last N turns."
+        )
+        return
+    talk.n_dropped = n
+    chat.say(
+        f"{_turns(n)} at the beginning will not be sent any more; the system text stays. "
+        f"{_cost(chat)} /compact undo takes that back."
+    )
+
+
+def _undo(chat: ChatController) -> None:
+    n, chat.conversation.n_dropped = chat.conversation.n_dropped, 0
+    if n:
+        chat.say(f"{_turns(n)} at the beginning will be sent again. {_cost(chat)}")
+    else:
+        chat.say("All turns are sent; there is nothing to undo.")
+
+
+def _cost(chat: ChatController) -> str:
+    """What reading the conversation again takes, in words."""
+    talk = chat.conversation
+    n_tokens = sum(_sizes(chat)[talk.n_dropped :])
+    usage = next((turn.usage for turn in reversed(talk.turns) if turn.usage), None)
+    n_read = usage.n_prompt - usage.n_cached if usage is not None else 0
+    time = ""
+    if usage is not None and n_read > 0 and usage.prefill_s > 0:
+        time = f", about {units.seconds(usage.prefill_s / n_read * n_tokens)}"
+    return f"The next message reads about {n_tokens:,} tokens again{time}."
+
+
+def _number(args: str) -> int:
+    if not args.isdecimal() or int(args) < 1:
+        raise SettingsError(
+            f"/compact: {args!r:.60} is not a number of turns to keep", "/compact [N|undo]"
+        )
+    return int(args)
+
+
+def _turns(n: int) -> str:
+    return "1 turn" if n == 1 else f"{n} turns"
+
+
+def _ctx(chat: ChatController) -> int:
+    return chat.info.ctx if chat.info is not None else 0
