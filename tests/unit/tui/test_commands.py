@@ -8,7 +8,7 @@ WANTED = {
     *("help", "keys", "quit", "new", "clear", "retry", "undo", "stop", "answer", "restart"),
     *("stats", "why", "model", "spec", "draft-max", "confidence", "colors", "panel", "fold"),
     *("think", "nothink", "think-max", "temp", "top-p", "top-k", "min-p", "seed"),
-    *("max-tokens", "system", "read", "copy", "race", "card"),
+    *("max-tokens", "system", "read", "copy", "race", "card", "compact"),
 }
 
 
