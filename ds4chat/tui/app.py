@@ -53,7 +53,7 @@ class Ds4ChatApp(App[None]):
             self.register_theme(theme.screen)
         self.theme = chosen.screen.name
         self._link = link
-        self.chat_screen = ChatScreen(link, load, options, chosen.palette)
+        self.chat_screen = ChatScreen(link, load, options, found)
 
     def get_driver_class(self) -> type[Driver]:
         """The platform's driver, reading through our filter."""

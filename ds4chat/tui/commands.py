@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ds4chat import settings
 from ds4chat.errors import SettingsError
 from ds4chat.protocol.types import Policy, ThinkMode
 from ds4chat.tui import compact, receipt, reporting
-from ds4chat.tui.controller import ChatController
+from ds4chat.tui.command_host import CommandHost, SlashCommand
 from ds4chat.tui.race import card_text, files
-from ds4chat.tui.race.card import SpeedCard
 from ds4chat.tui.race.presets import PRESETS
 
 MAX_READ_BYTES = 1 << 20
@@ -24,63 +23,6 @@ _FENCE = re.compile(
     r"^ {0,3}(`{3,}|~{3,})[^\n]*\n(.*?)(?:^ {0,3}\1[`~]*[ \t]*$|\Z)", re.M | re.S
 )
 _THINK_WORDS = {"on": ThinkMode.HIGH} | {str(mode): mode for mode in ThinkMode}
-
-
-class CommandHost(Protocol):
-    """What commands need: the chat, and what the screen alone can do."""
-
-    @property
-    def chat(self) -> ChatController:
-        """The chat."""
-
-    def fill_prompt(self, text: str) -> None:
-        """Put text into the prompt."""
-
-    def copy(self, text: str, what: str) -> None:
-        """Put text on the clipboard and say so."""
-
-    def race(self, words: str) -> None:
-        """Race a preset, a prompt, or (empty) the last prompt."""
-
-    def speed_card(self) -> SpeedCard:
-        """What the last race measured."""
-
-    def set_colours(self, mode: str) -> None:
-        """Choose what the colours mean."""
-
-    def action_cycle_colours(self) -> None:
-        """Choose the next meaning of the colours."""
-
-    def action_toggle_panel(self) -> None:
-        """Show or hide the panel."""
-
-    def action_toggle_fold(self) -> None:
-        """Fold or unfold reasoning."""
-
-    def action_help(self) -> None:
-        """Show the help screen."""
-
-    def action_keys(self) -> None:
-        """Show the key list."""
-
-    def action_quit(self) -> None:
-        """Leave."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SlashCommand:
-    """One command. `values` are the words that completion offers after it."""
-
-    name: str
-    args: str
-    summary: str
-    run: Callable[[CommandHost, str], None]
-    values: tuple[str, ...] = ()
-
-    @property
-    def usage(self) -> str:
-        """The command with its arguments."""
-        return f"/{self.name} {self.args}".rstrip()
 
 
 def parse(text: str) -> tuple[str, str] | None:
@@ -262,6 +204,13 @@ def _read(host: CommandHost, args: str) -> None:
     host.chat.say(f"{path.name} is in the prompt; Enter sends it.")
 
 
+def _theme(host: CommandHost, args: str) -> None:
+    if args:
+        host.set_theme(args)
+    else:
+        host.chat.say(f"Themes: {', '.join(host.theme_names())}. /theme NAME takes one.")
+
+
 def _card(host: CommandHost, args: str) -> None:
     card = host.speed_card()
     if args:
@@ -307,6 +256,11 @@ def _table() -> dict[str, SlashCommand]:
         row("spec", "speculation", _spec, "on|off|auto", ("on", "off", "auto")),
         row("draft-max", "most drafts a round", _draft_max, "N|auto", ("auto",)),
         row("confidence", "drop drafts below this", _confidence, "F|auto", ("auto",)),
+        row("theme", "another theme", _theme, "[NAME]"),
+        row("settings", "all settings", lambda host, _: host.action_settings()),
+        row("search", "find text", lambda host, args: host.search(args), "[TEXT]"),
+        row("ghosts", "rejected drafts of a turn", lambda host, _: host.action_ghosts()),
+        row("edit", "prompt in your editor", lambda host, _: host.action_edit_prompt()),
         row("colors", "what the colours mean", _colours, "MODE", _MODES),
         row("panel", "show or hide the panel", lambda host, _: host.action_toggle_panel()),
         row("fold", "fold or unfold reasoning", lambda host, _: host.action_toggle_fold()),

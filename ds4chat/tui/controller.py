@@ -33,6 +33,7 @@ from ds4chat.protocol.types import (
 from ds4chat.tui import units
 from ds4chat.tui.figures import Figures
 from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.sessions_hook import Keeper, NoKeeper
 from ds4chat.tui.state import Conversation
 from ds4chat.tui.view import ChatView
 
@@ -93,6 +94,8 @@ class ChatController:
         self.steering: set[int] = set()  # requests about a running reply, not answered yet
         self._when_idle: Callable[[], None] | None = None
         self.channel: Channel | None = None
+        self.keeper: Keeper = NoKeeper()
+        self.editing: int | None = None  # the turn that the next message replaces
 
     # What the screen asks.
 
@@ -124,6 +127,10 @@ class ChatController:
 
     def send_text(self, text: str) -> None:
         """Ask, or let the message wait until the engine has time for it."""
+        if self.editing is not None:
+            edited, self.editing = self.editing, None
+            self.when_idle(lambda: self._replace(edited, text))
+            return
         if self.phase is Phase.READY and not self.is_busy and not self.conversation.queue:
             self._ask(text)
         else:
@@ -131,6 +138,10 @@ class ChatController:
             if self.can_restart:
                 self.say(f"The engine is not running; your message waits. {RESTART_HINT}")
         self.view.show_now()
+
+    def _replace(self, turn_id: int, text: str) -> None:
+        self._rewind(turn_id)
+        self.send_text(text)
 
     def stop(self) -> bool:
         """Stop the reply or the load; False if there was nothing to stop."""
@@ -185,6 +196,10 @@ class ChatController:
             self.warn_of_prefill("The maximal effort")
         self.view.show_now()
 
+    def resume_think(self, think: ThinkMode) -> None:
+        """Reason as a saved conversation did."""
+        self._think = think
+
     def cycle_think(self) -> None:
         """Off, on, max; while the model reasons: answer now."""
         if self.is_reasoning:
@@ -231,8 +246,10 @@ class ChatController:
 
         def begin() -> None:
             self.conversation.clear()
-            self._reset_figures()
+            self.editing = None
+            self.reset_figures()
             self.view.transcript.clear()
+            self.keeper.began_anew()
 
         self.when_idle(begin)
 
@@ -240,7 +257,7 @@ class ChatController:
         """Take the last question back into the prompt, its reply away."""
 
         def take() -> None:
-            question = self.conversation.take_back()
+            question = self._rewind(None)
             if question is None:
                 self.say("There is nothing to undo.")
                 return
@@ -249,17 +266,42 @@ class ChatController:
 
         self.when_idle(take)
 
-    def retry(self) -> None:
-        """Answer the last question again."""
+    def retry(self, turn_id: int | None = None) -> None:
+        """Answer a question again, the last one by default; later turns go."""
 
         def again() -> None:
-            question = self.conversation.take_back()
+            question = self._rewind(turn_id)
             if question is None:
                 self.say("There is nothing to retry.")
             else:
                 self.send_text(question)
 
         self.when_idle(again)
+
+    def edit(self, turn_id: int) -> None:
+        """Put a question into the prompt; what is sent next takes its place."""
+        turn = self.conversation.find(turn_id)
+        if turn is not None:
+            self.editing = turn_id
+            self.view.fill_prompt(turn.question)
+            self.view.show_now()
+
+    def stop_editing(self) -> bool:
+        """Let the next message be a new one again; False if it was."""
+        was_editing, self.editing = self.editing is not None, None
+        self.view.show_now()
+        return was_editing
+
+    def _rewind(self, turn_id: int | None) -> str | None:
+        """Remove a turn (None: the last) and all later ones; return its question."""
+        turns = self.conversation.turns
+        if turn_id is None and turns:
+            turn_id = turns[-1].turn_id
+        question = self.conversation.rewind(turn_id) if turn_id is not None else None
+        if turn_id is not None and question is not None:
+            self.view.transcript.remove_from(turn_id)
+            self.keeper.rewound(turn_id)
+        return question
 
     def restart(self) -> None:
         """Start the engine again; the model is loaded when it says hello."""
@@ -292,7 +334,11 @@ class ChatController:
             self._ask(self.conversation.queue.pop(0))
 
     def _ask(self, text: str) -> None:
+        if not self.keeper.may_ask():
+            self.view.fill_prompt(text)
+            return
         turn = self.conversation.ask(text, self.think)
+        self.keeper.asked(turn)
         request_id = self.request()
         self.submits[request_id] = turn.turn_id
         self.view.transcript.add_user(text, turn.turn_id)
@@ -310,7 +356,8 @@ class ChatController:
             )
         )
 
-    def _reset_figures(self) -> None:
+    def reset_figures(self) -> None:
+        """Forget the figures of replies; what is known of the engine stays."""
         old, self.tps, self.n_context = self.figures, None, 0
         self.figures = Figures(
             block_size=old.block_size,

@@ -29,6 +29,13 @@ class KeyRow:
 SCREEN_KEYS = (
     KeyRow(keys="f1,alt+1", action="help", shown="F1", label="help", summary="this help"),
     KeyRow(
+        keys="f2,alt+2",
+        action="settings",
+        shown="F2",
+        label="settings",
+        summary="all settings; a change during a reply holds from the next",
+    ),
+    KeyRow(
         keys="f3,alt+3",
         action="toggle_spec",
         shown="F3",
@@ -85,6 +92,31 @@ SCREEN_KEYS = (
         summary="find a command by its name",
     ),
     KeyRow(
+        keys="ctrl+f",
+        action="search",
+        shown="^F",
+        label="find",
+        summary="find text in the transcript",
+    ),
+    KeyRow(
+        keys="alt+up",
+        action="turn(-1)",
+        shown="Alt+Up",
+        summary="mark the turn before: copy, edit, retry, ghosts, tokens",
+    ),
+    KeyRow(
+        keys="alt+down",
+        action="turn(1)",
+        shown="Alt+Down",
+        summary="mark the turn after; behind the last one: back to the prompt",
+    ),
+    KeyRow(
+        keys="ctrl+g",
+        action="edit_prompt",
+        shown="^G",
+        summary="edit the prompt in your editor (VISUAL or EDITOR)",
+    ),
+    KeyRow(
         keys="escape",
         action="stop",
         shown="Esc",
@@ -114,5 +146,5 @@ PROMPT_KEYS = (
     ("Up, Down", "at the first or last line: earlier messages; a waiting one first"),
     ("PageUp, PageDown", "scroll the transcript"),
     ("^D in an empty prompt", "quit"),
-    ("Alt+1, 3, 4, 5, 6", "the same as F1, F3, F4, F5, F6"),
+    ("Alt+1 to Alt+6", "the same as F1 to F6"),
 )

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ds4chat.protocol.types import Sampling, SpecOptions, ThinkMode
+from ds4chat.settings import Settings
+from ds4chat.tui.sessions_hook import SessionsPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +29,10 @@ class ChatOptions:
         keep_reasoning: later turns still read the reasoning of earlier replies.
         ignore_end: end tokens do not end a reply (benchmarks).
         first_command: a slash command that is run when the model is ready.
+        state_dir: folder of the prompt's history and of what was copied; None: nothing is kept.
+        settings: what this start was asked for; None: the defaults.
+        config_file: the person's settings file, for the settings screen.
+        sessions: where chats are kept, and which is resumed; None: nothing is kept.
         is_animated: whether the cursor blinks.
     """
 
@@ -44,4 +50,8 @@ class ChatOptions:
     first_command: str = ""
     keep_reasoning: bool = False
     ignore_end: bool = False
+    state_dir: Path | None = None
+    settings: Settings | None = None
+    config_file: Path | None = None
+    sessions: SessionsPlan | None = None
     is_animated: bool = True

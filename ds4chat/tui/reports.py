@@ -82,6 +82,7 @@ class EngineReports:
         active = self._chat.conversation.active
         if turn_id is not None and active is not None and active.turn_id == turn_id:
             question = self._chat.conversation.take_back()
+            self._chat.keeper.rewound(turn_id)
             self._view.fill_prompt(question or "")
             self._chat.turn_over(is_natural=False)
         self._view.show_now()
@@ -165,12 +166,15 @@ class EngineReports:
         self._chat.channel = event.channel
         self._chat.progress.prefill = None
         self._chat.n_context += len(event.spans)
-        self._view.transcript.append(event.turn_id, event.channel, event.spans)
+        self._view.transcript.append(event.turn_id, event.channel, event.spans, event.at_s)
         self._view.show_soon()
 
     def round_verified(self, event: RoundVerified) -> None:
         """A round, for the panel."""
         self._chat.figures.add_round(event)
+        turn = self._chat.conversation.active
+        if turn is not None and turn.turn_id == event.turn_id:
+            turn.rounds[event.round] = event
         self._view.show_soon()
 
     def plain_step(self, event: PlainStep) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from ds4chat.protocol.events import RoundVerified
 from ds4chat.protocol.types import (
     Channel,
     FinishReason,
@@ -22,7 +23,10 @@ from ds4chat.protocol.types import (
 
 @dataclass(slots=True, kw_only=True)
 class Turn:
-    """A question and what was answered so far. `reason` is None while the reply runs."""
+    """A question and what was answered so far. `reason` is None while the reply runs.
+
+    `rounds` holds the reply's rounds by number: drafts, confidences, outcome and times.
+    """
 
     turn_id: int
     question: str
@@ -32,6 +36,7 @@ class Turn:
     ids: list[int] = field(default_factory=list)
     reason: FinishReason | None = None
     usage: Usage | None = None
+    rounds: dict[int, RoundVerified] = field(default_factory=dict)
 
     @property
     def answer_text(self) -> str:
@@ -137,6 +142,22 @@ class Conversation:
         if turn is not None:
             turn.reason = FinishReason.ERROR
         return turn
+
+    def find(self, turn_id: int) -> Turn | None:
+        """The turn of that id."""
+        return next((turn for turn in self.turns if turn.turn_id == turn_id), None)
+
+    def n_after(self, turn_id: int) -> int:
+        """How many turns follow a turn."""
+        return sum(turn.turn_id > turn_id for turn in self.turns)
+
+    def rewind(self, turn_id: int) -> str | None:
+        """Remove a turn and all that follow; return its question. None: there is none."""
+        turn = self.find(turn_id)
+        if turn is None:
+            return None
+        del self.turns[self.turns.index(turn) :]
+        return turn.question
 
     def take_back(self) -> str | None:
         """Remove the newest turn and return its question (undo, retry, a refused message)."""

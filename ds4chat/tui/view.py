@@ -17,11 +17,16 @@ class TranscriptView(Protocol):
     def begin_reply(self, turn_id: int) -> None:
         """Make room for its reply."""
 
-    def append(self, turn_id: int, channel: Channel, spans: Sequence[Span]) -> None:
-        """Add tokens to a reply."""
+    def append(
+        self, turn_id: int, channel: Channel, spans: Sequence[Span], at_s: float = 0.0
+    ) -> None:
+        """Add tokens to a reply, committed after `at_s` engine seconds of decoding."""
 
     def finish_reply(self, turn_id: int, receipt: str) -> None:
         """End a reply with its receipt line."""
+
+    def remove_from(self, turn_id: int) -> None:
+        """Remove a turn and all that follows it."""
 
     def add_notice(self, text: str, level: str) -> None:
         """Show words of the program; `level` is `info`, `warning` or `error`."""

@@ -174,22 +174,18 @@ async def test_facts_of_a_token() -> None:
 
 
 GHOSTLY = (
-    "one **two** three\n\n- item\n\n```py\nx = 1\n```\n\n| a | b |\n|---|---|\n| c | d |\n\nend"
+    "one ",
+    "**two** ",
+    "three\n\n- ",
+    "item\n\n```py\nx ",
+    "= 1\n```\n\n| a",
+    " | b |\n|---|---|\n| c | d |\n\nend",
 )
 
 
 async def test_ghosts_stand_struck_before_the_token_that_came_instead() -> None:
     async with transcript(60, 30) as widget:
-        words = [
-            "one ",
-            "**two** ",
-            "three\n\n- ",
-            "item\n\n```py\nx ",
-            "= 1\n```\n\n| a",
-            " b |\n|---|---|\n| c | d |\n\nend",
-        ]
-        assert "".join(words) == GHOSTLY
-        spans = [drafted(text, number, 1) for number, text in enumerate(words, start=1)]
+        spans = [drafted(text, number, 1) for number, text in enumerate(GHOSTLY, start=1)]
         widget.append(1, Channel.ANSWER, spans)
         widget.finish_reply(1, "6 tok")
         before = screen_text(widget)
@@ -200,7 +196,7 @@ async def test_ghosts_stand_struck_before_the_token_that_came_instead() -> None:
         assert "wrong drafts in the table: wrong" in shown
         assert all(style.strike for style in styles(widget, "uno↵"))
         assert not any(style.strike for style in styles(widget, "two"))
-        assert widget.turn_source(1, Channel.ANSWER) == GHOSTLY
+        assert widget.turn_source(1, Channel.ANSWER) == "".join(GHOSTLY)
         assert widget.search("uno") == Found(0, 0, 0)
         assert widget.has_ghosts(1)
         widget.set_ghosts(2, None)

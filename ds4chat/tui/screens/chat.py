@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import ClassVar
 
-from textual import events, on
+from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
-from textual.screen import Screen
 from textual.timer import Timer
 from textual.widgets import Static, TextArea
 
@@ -24,20 +23,23 @@ from ds4chat.tui.controller import ChatController
 from ds4chat.tui.keys import SCREEN_KEYS
 from ds4chat.tui.markdown.clean import clean_line
 from ds4chat.tui.options import ChatOptions
-from ds4chat.tui.palette import ColourMode, Palette
+from ds4chat.tui.palette import ColourMode
 from ds4chat.tui.race import begin
 from ds4chat.tui.race.card import SpeedCard
 from ds4chat.tui.race.desk import RaceDesk
 from ds4chat.tui.reports import EngineReports
 from ds4chat.tui.screens.help import HelpScreen
 from ds4chat.tui.screens.palette import CommandProvider
+from ds4chat.tui.screens.preferences import PreferenceScreen
 from ds4chat.tui.screens.race import RaceLook, RaceScreen
+from ds4chat.tui.themes import DEFAULT, ChatTheme, pick
 from ds4chat.tui.title import set_title
 from ds4chat.tui.widgets.completion import CompletionList
 from ds4chat.tui.widgets.header import HeaderLine
 from ds4chat.tui.widgets.keybar import KeyBar
 from ds4chat.tui.widgets.panel import SpeculationPanel
 from ds4chat.tui.widgets.prompt import PromptArea
+from ds4chat.tui.widgets.search_bar import SearchBar
 from ds4chat.tui.widgets.status import StatusLines
 from ds4chat.tui.widgets.transcript import Transcript
 
@@ -54,7 +56,7 @@ _MEANINGS: Mapping[ColourMode, str] = {
 }
 
 
-class ChatScreen(Screen[None]):
+class ChatScreen(PreferenceScreen):
     """One chat. It is the controller's view and the commands' host."""
 
     CSS_PATH = "chat.tcss"
@@ -65,7 +67,11 @@ class ChatScreen(Screen[None]):
     ]
 
     def __init__(
-        self, link: EngineLink, load: Load, options: ChatOptions, palette: Palette
+        self,
+        link: EngineLink,
+        load: Load,
+        options: ChatOptions,
+        themes: Mapping[str, ChatTheme],
     ) -> None:
         super().__init__()
         self.transcript = Transcript(id="transcript")
@@ -74,13 +80,17 @@ class ChatScreen(Screen[None]):
         self.races = RaceDesk()
         self._link = link
         self._options = options
-        self._palette = palette
+        self._themes = themes
+        self._theme_name = options.theme or DEFAULT
+        self._palette = pick(themes, options.theme).palette
         self._header = HeaderLine(self.chat)
         self._panel = SpeculationPanel()
         self._status = StatusLines()
         self._completion = CompletionList()
         self._prompt = PromptArea(self.chat.take_back_queued, is_animated=options.is_animated)
         self._keybar = KeyBar(self.chat)
+        self._search = SearchBar()
+        self.state_dir = options.state_dir
         self._is_panel_wanted = True
         self._first_command = options.first_command
         self._redraw: Timer | None = None
@@ -95,6 +105,7 @@ class ChatScreen(Screen[None]):
         with Horizontal(id="body"):
             yield self.transcript
             yield self._panel
+        yield self._search
         yield self._status
         yield self._completion
         with Horizontal(id="prompt-row"):
@@ -200,14 +211,6 @@ class ChatScreen(Screen[None]):
     def _quit_wanted(self) -> None:
         self.action_quit()
 
-    def on_key(self, event: events.Key) -> None:
-        """Type into the prompt wherever the focus is."""
-        if self._prompt.has_focus or not event.is_printable or event.character is None:
-            return
-        self._prompt.focus()
-        self._prompt.insert(event.character)
-        event.stop()
-
     # Keys.
 
     def action_help(self) -> None:
@@ -295,8 +298,9 @@ class ChatScreen(Screen[None]):
         self.app.action_command_palette()
 
     def action_stop(self) -> None:
-        """Stop the reply or the load."""
-        self.chat.stop()
+        """Stop the reply or the load; else leave what was begun."""
+        if not self.chat.stop() and not self.leave_turns():
+            self.chat.stop_editing()
 
     def action_interrupt(self) -> None:
         """Copy what is selected, else stop, else quit when pressed twice."""
@@ -326,15 +330,6 @@ class ChatScreen(Screen[None]):
     def action_quit(self) -> None:
         """Leave; the app closes the engine."""
         self.run_worker(self.app.action_quit(), group="quit", exclusive=True)
-
-    def copy(self, text: str, what: str) -> None:
-        """Put text on the clipboard (OSC 52: the terminal may refuse, and does not say)."""
-        self.app.copy_to_clipboard(text)
-        self.hint(f"{what} was sent to the clipboard")
-
-    def hint(self, text: str) -> None:
-        """Say something that need not stay."""
-        self.notify(clean_line(text), timeout=3, markup=False)
 
     # Size and title.
 

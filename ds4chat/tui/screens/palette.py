@@ -9,7 +9,8 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 from textual.markup import escape
 
-from ds4chat.tui.commands import COMMANDS, CommandHost, SlashCommand, execute
+from ds4chat.tui.command_host import CommandHost, SlashCommand
+from ds4chat.tui.commands import COMMANDS, execute
 
 
 class CommandProvider(Provider):

@@ -23,6 +23,12 @@ def labels(chat: ChatController) -> list[tuple[str, str]]:
     return found
 
 
+TURN_KEYS = (
+    ("Enter", "tokens"), ("c", "copy"), ("y", "code"), ("e", "edit"), ("r", "retry"),
+    ("g", "ghosts"), ("Alt+Up", "before"), ("Alt+Down", "after"), ("Esc", "back"),
+)  # fmt: skip
+
+
 def fit(found: list[tuple[str, str]], width: int) -> list[tuple[str, str]]:
     """As many as the width holds; the last one, quit, always."""
     *others, last = found
@@ -50,10 +56,17 @@ class KeyBar(Widget):
     def __init__(self, chat: ChatController) -> None:
         super().__init__(id="keys")
         self._chat = chat
+        self._is_on_turn = False
+
+    def show_turn_keys(self, is_on_turn: bool) -> None:
+        """Show the keys of a marked turn, or those of the chat."""
+        self._is_on_turn = is_on_turn
+        self.refresh()
 
     def render(self) -> Content:
         """The line."""
+        found = list(TURN_KEYS) if self._is_on_turn else labels(self._chat)
         shown: list[str | tuple[str, str]] = [" "]
-        for key, label in fit(labels(self._chat), self.size.width):
+        for key, label in fit(found, self.size.width):
             shown += [(key, "bold $primary"), f" {label}  "]
         return Content.assemble(*shown)

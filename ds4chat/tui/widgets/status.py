@@ -58,6 +58,10 @@ def state(chat: ChatController) -> str:
         return "the engine stopped · F8 or /restart starts it again"
     if chat.phase in (Phase.REFUSED, Phase.STOPPED):
         return "no model is loaded · F8 or /restart tries again"
+    if chat.editing is not None:
+        n = chat.conversation.n_after(chat.editing)
+        later = f" and the {n} after it" if n else ""
+        return f"editing: Enter replaces this turn{later} · Esc leaves it as it is"
     if active is not None and not active.ids:
         return reading(chat.progress.prefill)
     return nearly_full(chat.n_context, chat.info.ctx) if chat.info is not None else ""

@@ -163,6 +163,15 @@ class TranscriptTools(FollowingView):
                 return TokenPlace(turn_id, channel, index)
         return None
 
+    def token_places(self, turn_id: int) -> list[TokenPlace]:
+        """All tokens of a turn in order."""
+        return [
+            TokenPlace(turn_id, channel, token)
+            for (owner, channel), view in self._views.items()
+            if owner == turn_id
+            for token in range(len(view.reply.log))
+        ]
+
     def token_facts(self, place: TokenPlace) -> TokenFacts:
         """What is known of a token.
 

@@ -9,6 +9,7 @@ WANTED = {
     *("stats", "why", "model", "spec", "draft-max", "confidence", "colors", "panel", "fold"),
     *("think", "nothink", "think-max", "temp", "top-p", "top-k", "min-p", "seed"),
     *("max-tokens", "system", "read", "copy", "race", "card", "compact"),
+    *("theme", "settings", "search", "ghosts", "edit"),
 }
 
 

@@ -1,0 +1,60 @@
+"""Looks and settings of the chat screen, and the prompt in the person's editor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from textual.app import SuspendNotSupported
+
+from ds4chat import settings
+from ds4chat.errors import SettingsError
+from ds4chat.tui import editor, themes
+from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.palette import Palette
+from ds4chat.tui.screens.reading import ReadingScreen
+from ds4chat.tui.screens.settings import SettingsScreen
+from ds4chat.tui.themes import ChatTheme
+
+
+class PreferenceScreen(ReadingScreen):
+    """The part of the chat screen that changes how it looks and what it starts from."""
+
+    _options: ChatOptions
+    _themes: Mapping[str, ChatTheme]
+    _theme_name: str
+    _palette: Palette
+
+    def theme_names(self) -> list[str]:
+        """All themes."""
+        return sorted(self._themes)
+
+    def theme_name(self) -> str:
+        """The theme in use."""
+        return self._theme_name
+
+    def set_theme(self, name: str) -> None:
+        """Choose another theme, at once. Raises SettingsError."""
+        theme = themes.pick(self._themes, name)
+        self._theme_name = name or themes.DEFAULT
+        self._palette = theme.palette
+        self.app.theme = theme.screen.name
+        self.transcript.set_theme_colours(theme.palette)
+        self.hint(f"Theme: {self._theme_name}")
+
+    def action_settings(self) -> None:
+        """Show all settings."""
+        start = self._options.settings or settings.Settings()
+        self.app.push_screen(SettingsScreen(self, start, self._options.config_file))
+
+    def action_edit_prompt(self) -> None:
+        """Edit the prompt in the person's editor."""
+        try:
+            with self.app.suspend():
+                text = editor.edit(self._prompt.text, settings.editor_command())
+        except SuspendNotSupported:
+            self.chat.say("This terminal cannot be lent to an editor.", "error")
+        except SettingsError as error:
+            self.chat.say(f"{error.message}. {error.hint}".strip(), "error")
+        else:
+            self._prompt.load(text)
+        self._prompt.focus()

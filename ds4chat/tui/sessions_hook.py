@@ -1,0 +1,60 @@
+"""What the chat tells whoever keeps it. Values and a protocol only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ds4chat.tui.state import Turn
+
+KV_BUDGET_BYTES = 20 << 30
+"""KV snapshots of all sessions together; beyond it those of the oldest sessions go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionsPlan:
+    """Where sessions lie, and with which one the chat begins.
+
+    Attributes:
+        root: the folder of sessions.
+        is_usual: it is the person's data folder, which a resume command need not name.
+        resume: name of the session to go on with; empty: a new one.
+    """
+
+    root: Path
+    is_usual: bool = True
+    resume: str = ""
+
+
+class Keeper(Protocol):
+    """Hears of every change of the conversation that is no event of the engine."""
+
+    def may_ask(self) -> bool:
+        """Whether a message may be sent; says why not."""
+
+    def asked(self, turn: Turn) -> None:
+        """A message is about to be sent."""
+
+    def rewound(self, turn_id: int) -> None:
+        """That turn and all after it were taken back."""
+
+    def began_anew(self) -> None:
+        """The conversation was left for an empty one."""
+
+
+class NoKeeper:
+    """Keeps nothing."""
+
+    def may_ask(self) -> bool:
+        """Always."""
+        return True
+
+    def asked(self, turn: Turn) -> None:
+        """Nothing is kept."""
+
+    def rewound(self, turn_id: int) -> None:
+        """Nothing is kept."""
+
+    def began_anew(self) -> None:
+        """Nothing is kept."""

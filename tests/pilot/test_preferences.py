@@ -1,0 +1,168 @@
+"""Settings screen, themes and the editor on a running screen."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ds4chat import paths, settings
+from ds4chat.cli.start import make
+from ds4chat.demo import Reply
+from ds4chat.protocol.commands import SetSpeculation, Submit
+from ds4chat.protocol.types import Policy, Source, ThinkMode
+from ds4chat.tui.app import Ds4ChatApp
+from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.screens.settings import SettingsScreen
+from ds4chat.tui.themes import load_themes
+from tests.pilot.conftest import OpenChat
+from tests.pilot.driver import Chat
+
+LONG = "Some words that fill a few rounds, and then some more of them. " * 4
+
+
+async def choose(chat: Chat, name: str) -> None:
+    """Put the cursor of the settings screen on a setting."""
+    names = [row.name for row in settings.rows()]
+    await chat.press("home", *["down"] * names.index(name))
+
+
+def line_of(chat: Chat, name: str) -> str:
+    return next(line for line in chat.picture().splitlines() if f"│ {name} " in line)
+
+
+async def test_settings_show_value_source_and_meaning(open_chat: OpenChat) -> None:
+    start = settings.load({"temp": 0.7}, environ={"DS4CHAT_TOP_K": "40"})
+    options = ChatOptions(is_animated=False, settings=start, config_file=Path("/c/config.toml"))
+    async with open_chat(options=options, size=(120, 60)) as chat:
+        chat.chat.sampling = make(start, None).sampling
+        await chat.press("f2")
+        assert isinstance(chat.app.screen, SettingsScreen)
+        for row in settings.rows():
+            assert row.name in chat.picture()
+        assert line_of(chat, "temp").split()[2:5] == ["0.7", "command", "line"]
+        assert line_of(chat, "top_k").split()[2:4] == ["40", "environment"]
+        assert line_of(chat, "seed").split()[2:4] == ["0", "default"]
+        await choose(chat, "seed")
+        assert "Seed of the sampling noise." in chat.picture()
+        assert "--seed" in chat.picture()
+        assert "into /c/config.toml" in chat.picture()
+        await chat.press("f2")
+        assert chat.app.screen_stack[-1] is chat.screen
+
+
+async def test_settings_change_by_key_and_by_typing(open_chat: OpenChat) -> None:
+    async with open_chat(size=(120, 60)) as chat:
+        await chat.send("/settings")
+        await choose(chat, "policy")
+        await chat.press("enter")
+        assert chat.chat.spec.policy is Policy.WINDOW
+        assert "changed here" in line_of(chat, "policy")
+        await choose(chat, "temp")
+        await chat.press("enter", "backspace", *"0.8x", "enter")
+        assert any("'00.8x'" in hint or "'0.8x'" in hint for hint in chat.hints())
+        assert chat.chat.sampling.temperature == 0
+        await chat.press("backspace", "enter")
+        assert chat.chat.sampling.temperature == 0.8
+        assert "temp: 0.8" in chat.hints()
+        await choose(chat, "ctx")
+        await chat.press("enter")
+        assert "ctx takes effect at the next start" in chat.hints()
+        await choose(chat, "spec")
+        await chat.press("enter")
+        assert chat.chat.spec.enabled is False
+        await choose(chat, "think")
+        await chat.press("enter")
+        assert chat.chat.think is ThinkMode.LOW
+        await choose(chat, "max_tokens")
+        await chat.press("enter", *["backspace"] * 4, "9", "enter")
+        assert chat.chat.max_tokens == 9
+        await choose(chat, "theme")
+        await chat.press("enter", *["backspace"] * 9, *"light", "enter")
+        assert chat.app.theme == "ds4-light"
+        await choose(chat, "seed")
+        await chat.press("enter", "5", "escape")
+        assert isinstance(chat.app.screen, SettingsScreen)
+        assert chat.chat.sampling.seed == 0
+        await chat.press("escape")
+        await chat.ask("go")
+        assert chat.engine.sent(Submit)[0].sampling.temperature == 0.8
+
+
+async def test_a_change_during_a_reply_says_from_when(open_chat: OpenChat) -> None:
+    async with open_chat(Reply(answer=LONG, holds=(1,)), size=(120, 60)) as chat:
+        await chat.send("go")
+        await chat.steps(1)
+        await chat.press("alt+2")
+        await choose(chat, "top_k")
+        await chat.press("enter", "backspace", "7", "enter")
+        assert "top_k: 7, from the next reply on" in chat.hints()
+        await choose(chat, "policy")
+        await chat.press("enter")
+        assert "policy: window, from the next block on" in chat.hints()
+        assert chat.engine.sent(SetSpeculation)[0].spec.policy is Policy.WINDOW
+        await chat.press("escape", "escape")
+        await chat.until(lambda: not chat.chat.is_busy)
+
+
+async def test_theme_command_changes_the_colours_at_once(open_chat: OpenChat) -> None:
+    async with open_chat(Reply(answer=LONG), size=(120, 40)) as chat:
+        await chat.ask("go")
+        themes = load_themes([paths.themes_dir()])
+        for name in sorted(themes):
+            await chat.send(f"/theme {name}")
+            strips = chat.app.screen._compositor.render_strips(chat.app.size)
+            names = {
+                s.style.color.name
+                for strip in strips
+                for s in strip
+                if s.style and s.style.color
+            }
+            assert themes[name].palette.sources[Source.ACCEPTED] in names
+        await chat.send("/theme ligth")
+        assert "Did you mean 'light'?" in " ".join(chat.transcript().split())
+        await chat.send("/theme")
+        assert "Themes: " in chat.transcript()
+
+
+@pytest.fixture
+def lends_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a headless app lend its terminal, as a real one does."""
+
+    @contextlib.contextmanager
+    def suspend(self: Ds4ChatApp) -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr(Ds4ChatApp, "suspend", suspend)
+
+
+@pytest.mark.usefixtures("lends_terminal")
+async def test_the_prompt_in_an_editor(
+    open_chat: OpenChat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = tmp_path / "editor.py"
+    script.write_text("import sys\nopen(sys.argv[1], 'a').write(' and more\\x1b\\n')\n")
+    monkeypatch.setenv("VISUAL", f"{sys.executable} {script}")
+    async with open_chat() as chat:
+        await chat.paste("a draft")
+        await chat.press("ctrl+g")
+        await chat.until(lambda: chat.prompt.text == "a draft and more␛")
+        assert chat.prompt.has_focus
+        monkeypatch.setenv("VISUAL", "false")
+        await chat.press("ctrl+g")
+        await chat.until(lambda: "ended with status 1" in " ".join(chat.transcript().split()))
+        assert chat.prompt.text == "a draft and more␛"
+        chat.prompt.load("")
+        monkeypatch.setenv("VISUAL", "")
+        monkeypatch.setenv("EDITOR", "")
+        await chat.send("/edit")
+        await chat.until(lambda: "no editor is set" in " ".join(chat.transcript().split()))
+
+
+async def test_a_terminal_that_cannot_be_lent(open_chat: OpenChat) -> None:
+    async with open_chat() as chat:
+        await chat.press("ctrl+g")
+        await chat.until(lambda: "cannot be lent" in chat.transcript())
