@@ -19,6 +19,7 @@ from ds4chat.protocol.events import (
     TurnStarted,
 )
 from ds4chat.protocol.types import Channel, FinishReason, Message, Role, ThinkMode
+from ds4chat.tui.ledger import why
 from ds4chat.tui.receipt import receipt
 
 # Everything that a terminal could take for a command, but newline and tab: C0, DEL, C1.
@@ -115,6 +116,7 @@ class TextPrinter:
         if event.reason not in _AS_ASKED:
             self.fail(event.message, event.hint)
         if self._is_verbose:
+            self._line(why(event.usage))
             self._line(receipt(event.usage, event.reason))
 
     def _say(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What speculation did and bought: the figures of a reply, of a session, and in words.
+"""What speculation did and bought: the figures of a reply and of a session.
 
 Pure: durations come in, no clock is read. Every figure is defined at `protocol.types.Usage`.
 Time saved is measured against the plain step of this process, never taken from a table.
@@ -13,9 +13,6 @@ from itertools import zip_longest
 from ds4chat.engine.api import RoundReport
 from ds4chat.engine.policy_base import PlainKind
 from ds4chat.protocol.types import Usage
-
-_EVEN_S = 0.05
-"""Differences below this many seconds are called even: the receipt shows tenths."""
 
 
 class TurnStats:
@@ -161,42 +158,3 @@ def _added(left: Usage, right: Usage) -> Usage:
 
 def _summed(left: tuple[int, ...], right: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(a + b for a, b in zip_longest(left, right, fillvalue=0))
-
-
-def accept_rate(usage: Usage) -> float | None:
-    """Give accepted / tested drafts, 0..1; None if no draft was put before the target."""
-    return usage.n_accepted / usage.n_drafted if usage.n_drafted else None
-
-
-def break_even(usage: Usage) -> float | None:
-    """Give the accept length at which the rounds of a reply would have cost no time.
-
-    All drafting counts, also drafts that were never verified. None: no rounds, or no plain step
-    was ever timed.
-    """
-    if not usage.n_rounds or not usage.plain_step_s:
-        return None
-    return (usage.draft_s + usage.verify_s) / usage.n_rounds / usage.plain_step_s
-
-
-def ledger_line(usage: Usage) -> str:
-    """Say in one line what speculation bought in a reply, and why it lost where it lost."""
-    if usage.n_rounds == 0 and usage.draft_s == 0:
-        return "plain: nothing was drafted"
-    if usage.saved_s is None:
-        return "not compared: no plain step was timed yet"
-    ratio = 1 + usage.saved_s / usage.decode_s if usage.decode_s > 0 else 1.0
-    if abs(usage.saved_s) < _EVEN_S:
-        return f"about even ({ratio:.2f}x)"
-    if usage.saved_s > 0:
-        return f"saved {usage.saved_s:.1f} s ({ratio:.2f}x)"
-    return f"lost {-usage.saved_s:.1f} s: {_why_lost(usage)}"
-
-
-def _why_lost(usage: Usage) -> str:
-    needed = break_even(usage)
-    if needed is None or usage.accept_len is None:
-        return "no draft was sure enough to be verified"
-    if usage.accept_len < needed:
-        return f"{usage.accept_len:.1f} per block, break-even is {needed:.1f}"
-    return "the rounds paid, but what ran between them was slower than the best plain step"

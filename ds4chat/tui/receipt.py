@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ds4chat.protocol.types import FinishReason, Usage
-from ds4chat.tui import units
+from ds4chat.tui import ledger, units
 
 _ENDINGS = {
     FinishReason.STOP: "",
@@ -41,73 +41,8 @@ def mode(usage: Usage) -> str:
 
 def saved(usage: Usage) -> str:
     """Net time against plain decoding, or what it lost and why; empty when unknown."""
-    if usage.saved_s is None or usage.n_rounds == 0:
+    if usage.saved_s is None or not ledger.has_drafted(usage):
         return ""
     if usage.saved_s >= 0:
         return f"saved {units.seconds(usage.saved_s)}"
-    why = loss(usage)
-    return f"lost {units.seconds(-usage.saved_s)}" + (f" ({why})" if why else "")
-
-
-def break_even(usage: Usage) -> float | None:
-    """Accept length at which a round costs as much as plain decoding; None when unknown."""
-    if not usage.n_rounds or not usage.plain_step_s:
-        return None
-    return (usage.draft_s + usage.verify_s) / usage.n_rounds / usage.plain_step_s
-
-
-def loss(usage: Usage) -> str:
-    """Why speculation lost; empty when the mean round did not."""
-    even = break_even(usage)
-    if even is None or usage.accept_len is None or usage.accept_len >= even:
-        return ""
-    return f"{usage.accept_len:.1f} per block, break-even is {even:.1f}"
-
-
-def speed_up(usage: Usage) -> float | None:
-    """Plain time over real time for the same tokens; None when unknown."""
-    if usage.saved_s is None or usage.decode_s <= 0:
-        return None
-    return (usage.saved_s + usage.decode_s) / usage.decode_s
-
-
-def why(usage: Usage) -> str:
-    """The ledger of a reply in sentences, one a line."""
-    lines = [
-        f"{usage.n_tokens} tokens, {usage.n_thinking} of them reasoning, in "
-        f"{units.seconds(usage.decode_s)} of decoding.",
-        f"The prompt had {usage.n_prompt:,} tokens; {usage.n_cached:,} were still held, the "
-        f"rest took {units.seconds(usage.prefill_s)}.",
-    ]
-    if usage.n_rounds == 0:
-        return "\n".join([*lines, "Every token took a plain step: nothing was drafted."])
-    share = usage.n_accepted / usage.n_drafted if usage.n_drafted else 0.0
-    lines.append(
-        f"{usage.n_rounds} rounds tested {usage.n_drafted} drafts and accepted "
-        f"{usage.n_accepted} ({share:.0%}); {usage.n_plain_steps} steps were plain."
-    )
-    lines.append(
-        f"A round cost {_each(usage.draft_s, usage.n_rounds)} ms of drafting and "
-        f"{_each(usage.verify_s, usage.n_rounds)} ms of verifying."
-    )
-    return "\n".join([*lines, *_balance(usage)])
-
-
-def _each(total_s: float, n: int) -> str:
-    return units.milliseconds(total_s / n)
-
-
-def _balance(usage: Usage) -> list[str]:
-    even = break_even(usage)
-    if even is None or usage.plain_step_s is None or usage.saved_s is None:
-        return ["No plain step was measured yet, so what that saved is not known."]
-    plain = units.milliseconds(usage.plain_step_s)
-    accept_len = usage.accept_len or 0.0
-    verdict = "more" if accept_len >= even else "less"
-    ratio = speed_up(usage)
-    return [
-        f"The best plain step measured is {plain} ms, so a round must bring {even:.2f} tokens "
-        f"to break even; it brought {accept_len:.2f}, which is {verdict}.",
-        f"Net: {usage.saved_s:+.2f} s against plain decoding"
-        + (f", {ratio:.2f}x." if ratio is not None else "."),
-    ]
+    return f"lost {units.seconds(-usage.saved_s)} ({ledger.loss(usage)})"

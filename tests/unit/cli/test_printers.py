@@ -46,7 +46,10 @@ def test_reasoning_goes_to_standard_error_when_asked_for() -> None:
     events: list[Event] = [tokens("hm", Channel.THINKING), tokens("a\n"), finished()]
     out, err = text_of(*events, thinking=True, verbose=True)
     assert out == "a\n"
-    assert err.startswith("hm\n3 tok · 2.0 tok/s")
+    first, *middle, last = err.splitlines()
+    assert first == "hm"
+    assert last.startswith("3 tok · 2.0 tok/s")
+    assert middle[-1] == "Every token took a plain step: nothing was drafted."
 
 
 @pytest.mark.parametrize("reason", [FinishReason.ERROR, FinishReason.CONTEXT_FULL])

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ds4chat.engine.api import RoundReport
-from ds4chat.engine.stats import (
-    SessionStats,
-    TurnStats,
-    accept_rate,
-    break_even,
-    ledger_line,
-)
+from ds4chat.engine.policy_base import PlainKind
+from ds4chat.engine.stats import SessionStats, TurnStats
 from ds4chat.protocol.types import Usage
 
 
@@ -53,18 +50,17 @@ def usage_of(
 @pytest.mark.parametrize(("accepted", "rate"), [(0, 0.0), (3, 0.6), (5, 1.0)])
 def test_accepted_over_tested(accepted: int, rate: float) -> None:
     usage = usage_of(verified(accepted), verified(accepted))
-    assert accept_rate(usage) == rate
+    assert usage.n_accepted / usage.n_drafted == rate
     assert usage.accept_len == accepted + 1
 
 
 def test_a_cut_proposal_counts_what_was_tested() -> None:
     usage = usage_of(verified(3, tested=3), verified(1, tested=2))
     assert (usage.n_drafted, usage.n_accepted) == (5, 4)
-    assert accept_rate(usage) == 0.8
 
 
 def test_nothing_tested_has_no_rate() -> None:
-    assert accept_rate(usage_of(plain())) is None
+    assert usage_of(plain()).n_drafted == 0
     assert usage_of(plain()).accept_len is None
 
 
@@ -117,6 +113,19 @@ def test_a_session_sums_its_replies() -> None:
     assert total.histogram == (1, 0, 1, 0, 0, 1)
     assert total.saved_s == pytest.approx((first.saved_s or 0) + (second.saved_s or 0))
     assert total.n_prompt == 14
+    assert total.draft_lens == (0, 0, 0, 0, 0, 3)
+
+
+def test_plain_steps_are_counted_by_their_cause() -> None:
+    kinds = [PlainKind.PAUSE, PlainKind.TAIL, PlainKind.NO_DRAFT, PlainKind.FAILED]
+    usage = usage_of(*(replace(plain(), kind=kind) for kind in [*kinds, PlainKind.PAUSE]))
+    session = SessionStats()
+    for _ in range(2):
+        session.add(usage)
+    total = session.usage
+    assert (total.n_pause_skips, total.n_tail_skips, total.n_no_draft) == (4, 2, 2)
+    assert (total.n_draft_errors, total.n_no_room, total.n_plain_steps) == (2, 0, 10)
+    assert total.draft_lens == (2, 0, 0, 0, 0, 0)
 
 
 def test_a_session_of_unequal_blocks_and_unknown_savings() -> None:
@@ -126,33 +135,3 @@ def test_a_session_of_unequal_blocks_and_unknown_savings() -> None:
     session.add(Usage(n_rounds=1, accept_len=1.0, by_position=((0, 1),), histogram=(1, 0)))
     assert session.usage.by_position == ((0, 1), (0, 0), (0, 0), (0, 0), (0, 0))
     assert session.usage.plain_step_s == 0.020
-
-
-def test_break_even_counts_all_drafting() -> None:
-    assert break_even(usage_of(verified(1))) == pytest.approx(0.034 / 0.020)
-    assert break_even(usage_of(verified(1), plain(draft_s=0.006))) == pytest.approx(2.0)
-    assert break_even(usage_of(plain())) is None
-    assert break_even(usage_of(verified(1), plain_step_s=None)) is None
-
-
-@pytest.mark.parametrize(
-    ("usage", "line"),
-    [
-        (usage_of(*[verified(5)] * 25), "saved 2.1 s (3.53x)"),
-        (usage_of(*[verified(0)] * 30), "lost 0.4 s: 1.0 per block, break-even is 1.7"),
-        (usage_of(verified(5), verified(0, seconds=0.088)), "about even (1.11x)"),
-        (usage_of(*[plain()] * 9), "plain: nothing was drafted"),
-        (
-            usage_of(*[plain(draft_s=0.004)] * 50),
-            "lost 0.2 s: no draft was sure enough to be verified",
-        ),
-        (usage_of(verified(5), plain_step_s=None), "not compared: no plain step was timed yet"),
-        (
-            usage_of(verified(5), *[plain(seconds=0.040)] * 20),
-            "lost 0.3 s: the rounds paid, but what ran between them was slower than the best "
-            "plain step",
-        ),
-    ],
-)
-def test_the_ledger_says_what_it_bought_and_why_it_lost(usage: Usage, line: str) -> None:
-    assert ledger_line(usage) == line
