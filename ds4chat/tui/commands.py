@@ -11,7 +11,7 @@ from typing import Any
 from ds4chat import settings
 from ds4chat.errors import SettingsError
 from ds4chat.protocol.types import Policy, ThinkMode
-from ds4chat.tui import compact, receipt, reporting
+from ds4chat.tui import compact, ledger, reporting
 from ds4chat.tui.command_host import CommandHost, SlashCommand
 from ds4chat.tui.race import card_text, files
 from ds4chat.tui.race.presets import PRESETS
@@ -160,7 +160,7 @@ def _why(host: CommandHost) -> None:
     turn = host.chat.conversation.last_finished
     known = turn.usage if turn is not None else None
     host.chat.say(
-        receipt.why(known) if known is not None else "There is no finished reply yet."
+        ledger.why(known) if known is not None else "There is no finished reply yet."
     )
 
 
