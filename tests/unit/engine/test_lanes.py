@@ -46,6 +46,7 @@ class Clock:
 
     def __init__(self) -> None:
         self.now_s = 0.0
+        self.prefills = [PREFILL_S] * 9  # of one session after the other
 
     def __call__(self) -> float:
         self.now_s += LOOK_S
@@ -60,7 +61,7 @@ class TimedSession(ScriptedSession):
         self._clock = clock
 
     def sync(self, ids: Sequence[int], *, progress: Progress | None = None) -> int:
-        self._clock.now_s += PREFILL_S
+        self._clock.now_s += self._clock.prefills.pop(0)
         return super().sync(ids, progress=progress)
 
     def step(self, token: int) -> Token:
@@ -179,6 +180,15 @@ def test_a_lane_without_drafts_has_a_session_without_them() -> None:
     race = Race()
     race.run(submit(SPEC), replace(submit(PLAIN), drafts=False))
     assert race.engines[0].asked == [True, False]
+
+
+def test_reading_a_prompt_gives_no_lane_a_lead() -> None:
+    race = Race()
+    race._clock.prefills = [PREFILL_S, 0.0]
+    race.run(submit(SPEC), submit(PLAIN))
+    first = [event.turn_id for event in race.texts()[:8]]
+    assert set(first) == {PLAIN, SPEC}
+    assert max(e.at_s for e in race.texts()[:8]) < PREFILL_S / 4
 
 
 def test_both_prompts_are_read_before_anybody_decodes() -> None:
