@@ -6,13 +6,17 @@ Time saved is measured against the plain step of this process, never taken from 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import replace
 from itertools import zip_longest
+from statistics import median_low
 
 from ds4chat.engine.api import RoundReport
 from ds4chat.engine.policy_base import PlainKind
 from ds4chat.protocol.types import Usage
+
+_KEPT_STEPS = 512  # plain steps of a reply behind their median
+_MIN_STEPS = 3  # fewer make no rate
 
 
 class TurnStats:
@@ -28,6 +32,7 @@ class TurnStats:
         self._histogram = [0] * (block_size + 1)
         self._draft_lens = [0] * (block_size + 1)
         self._kinds: Counter[PlainKind] = Counter()
+        self._plain_steps: deque[float] = deque(maxlen=_KEPT_STEPS)
         self._n_tokens = 0
         self._n_plain_steps = 0
         self._n_drafted = 0
@@ -53,6 +58,7 @@ class TurnStats:
         if report.round == 0:
             self._n_plain_steps += 1
             self._plain_s += report.verify_s
+            self._plain_steps.append(report.verify_s)
             self._kinds[report.kind or PlainKind.ASKED] += 1
             return
         self._n_drafted += n_tested
@@ -72,8 +78,10 @@ class TurnStats:
         Args:
             base: what is not counted here (prompt, prefill, thinking, sizes). Its `decode_s`
                 stands if it is not 0, else the times of all steps are summed.
-            plain_step_s: the plain step of this process in seconds, None if never timed.
+            plain_step_s: the plain step of this process in seconds, None if never timed. If the
+                reply's own plain steps were faster, their median counts: the best one.
         """
+        plain_step_s = self._best_step(plain_step_s)
         n_rounds, n_accepted = sum(self._histogram), sum(self._accepted)
         decode_s = base.decode_s or self._draft_s + self._verify_s + self._plain_s
         n_own = n_rounds - (self._is_ended and self._ends_in_round)
@@ -101,6 +109,12 @@ class TurnStats:
             n_tail_skips=self._kinds[PlainKind.TAIL],
             n_draft_errors=self._kinds[PlainKind.FAILED],
         )
+
+    def _best_step(self, known_s: float | None) -> float | None:
+        if len(self._plain_steps) < _MIN_STEPS:
+            return known_s
+        own_s = median_low(self._plain_steps)
+        return own_s if known_s is None else min(known_s, own_s)
 
 
 class SessionStats:

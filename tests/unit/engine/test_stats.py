@@ -135,3 +135,13 @@ def test_a_session_of_unequal_blocks_and_unknown_savings() -> None:
     session.add(Usage(n_rounds=1, accept_len=1.0, by_position=((0, 1),), histogram=(1, 0)))
     assert session.usage.by_position == ((0, 1), (0, 0), (0, 0), (0, 0), (0, 0))
     assert session.usage.plain_step_s == 0.020
+
+
+def test_the_replys_own_plain_steps_count_where_they_were_faster() -> None:
+    steps = [plain(seconds=s) for s in (0.010, 0.500, 0.012)]
+    assert usage_of(*steps[:2], verified(1)).plain_step_s == 0.020
+    usage = usage_of(*steps, verified(1))
+    assert usage.plain_step_s == 0.012
+    assert usage.saved_s == pytest.approx(5 * 0.012 - usage.decode_s)
+    assert usage_of(*steps, plain_step_s=None).plain_step_s == 0.012
+    assert usage_of(*steps, plain_step_s=0.005).plain_step_s == 0.005
