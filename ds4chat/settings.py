@@ -28,6 +28,7 @@ MAX_FILE_BYTES = 1 << 20
 
 # Variables that start like a setting's and are none (the test suite reads them).
 _NOT_SETTINGS = frozenset({"DS4CHAT_UPDATE_SNAPSHOTS"})
+_TABLES = frozenset({"keys"})  # of the settings file, read by the screen
 _PATH_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
@@ -315,7 +316,9 @@ def _file_layer(path: Path | None) -> _Layer:
         raise SettingsError(
             f"{path}: not TOML: {error}", "One `name = value` a line."
         ) from error
-    return {name: (raw, f"{path}, {name}") for name, raw in found.items()}
+    return {
+        name: (raw, f"{path}, {name}") for name, raw in found.items() if name not in _TABLES
+    }
 
 
 def _environment_layer(environ: Mapping[str, str]) -> _Layer:

@@ -40,12 +40,15 @@ def open_chat(
         on_exit: called after a person left; gives the exit status.
 
     Raises:
-        SettingsError: the theme cannot be used.
+        SettingsError: the theme or a key cannot be used.
     """
     settings.prepare_textual(values.color)
+    from ds4chat.tui import keymap
     from ds4chat.tui.app import TOUR_BANNER, Ds4ChatApp
+    from ds4chat.tui.keys import SCREEN_KEYS
     from ds4chat.tui.options import ChatOptions
 
+    dirs = paths.UserDirs.from_variables(settings.path_variables())
     options = ChatOptions(
         sampling=start.sampling,
         spec=start.spec,
@@ -55,7 +58,11 @@ def open_chat(
         keep_reasoning=start.keep_reasoning,
         ignore_end=start.ignore_end,
         theme=values.theme,
-        themes_dirs=(paths.themes_dir(),),
+        themes_dirs=(paths.themes_dir(), dirs.config_root / "themes"),
+        state_dir=dirs.log_dir(),
+        settings=values,
+        config_file=dirs.config_file,
+        key_rows=keymap.remap(SCREEN_KEYS, keymap.load(dirs.config_file)),
         no_color=not settings.wants_color(values.color, is_tty=True),
         banner=TOUR_BANNER if log_path is None else "",
         log_path=str(log_path or ""),

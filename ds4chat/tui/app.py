@@ -53,6 +53,7 @@ class Ds4ChatApp(App[None]):
             self.register_theme(theme.screen)
         self.theme = chosen.screen.name
         self._link = link
+        self._key_rows = options.key_rows
         self.chat_screen = ChatScreen(link, load, options, found)
 
     def get_driver_class(self) -> type[Driver]:
@@ -67,6 +68,7 @@ class Ds4ChatApp(App[None]):
 
     def on_mount(self) -> None:
         """Show the chat and start the engine."""
+        self.set_keymap({row.name: row.keys for row in self._key_rows})
         self.push_screen(self.chat_screen)
         self.call_after_refresh(self._start)
 

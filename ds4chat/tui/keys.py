@@ -25,6 +25,14 @@ class KeyRow:
     label: str = ""
     is_priority: bool = True
 
+    @property
+    def name(self) -> str:
+        """What the settings file calls the action."""
+        return _NAMES.get(self.action, self.action.replace("_", "-"))
+
+
+_NAMES = {"turn(-1)": "turn-before", "turn(1)": "turn-after"}
+
 
 SCREEN_KEYS = (
     KeyRow(keys="f1,alt+1", action="help", shown="F1", label="help", summary="this help"),
@@ -90,6 +98,13 @@ SCREEN_KEYS = (
         shown="^P",
         label="palette",
         summary="find a command by its name",
+    ),
+    KeyRow(
+        keys="ctrl+r",
+        action="sessions",
+        shown="^R",
+        label="sessions",
+        summary="saved sessions: open, rename, delete",
     ),
     KeyRow(
         keys="ctrl+f",

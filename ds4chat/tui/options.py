@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ds4chat.protocol.types import Sampling, SpecOptions, ThinkMode
 from ds4chat.settings import Settings
+from ds4chat.tui.keys import SCREEN_KEYS, KeyRow
 from ds4chat.tui.sessions_hook import SessionsPlan
 
 
@@ -33,6 +34,7 @@ class ChatOptions:
         settings: what this start was asked for; None: the defaults.
         config_file: the person's settings file, for the settings screen.
         sessions: where chats are kept, and which is resumed; None: nothing is kept.
+        key_rows: actions with their keys.
         is_animated: whether the cursor blinks.
     """
 
@@ -54,4 +56,5 @@ class ChatOptions:
     settings: Settings | None = None
     config_file: Path | None = None
     sessions: SessionsPlan | None = None
+    key_rows: tuple[KeyRow, ...] = SCREEN_KEYS
     is_animated: bool = True

@@ -15,7 +15,10 @@ from ds4chat.demo import Reply
 from ds4chat.protocol.commands import SetSpeculation, Submit
 from ds4chat.protocol.types import Policy, Source, ThinkMode
 from ds4chat.tui.app import Ds4ChatApp
+from ds4chat.tui.keymap import remap
+from ds4chat.tui.keys import SCREEN_KEYS
 from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.screens.help import HelpScreen
 from ds4chat.tui.screens.settings import SettingsScreen
 from ds4chat.tui.themes import load_themes
 from tests.pilot.conftest import OpenChat
@@ -166,3 +169,19 @@ async def test_a_terminal_that_cannot_be_lent(open_chat: OpenChat) -> None:
     async with open_chat() as chat:
         await chat.press("ctrl+g")
         await chat.until(lambda: "cannot be lent" in chat.transcript())
+
+
+async def test_own_keys_work_and_are_shown(open_chat: OpenChat) -> None:
+    rows = remap(SCREEN_KEYS, {"toggle-spec": "f9", "help": "ctrl+k"})
+    options = ChatOptions(is_animated=False, key_rows=rows)
+    async with open_chat(options=options, size=(120, 60)) as chat:
+        assert "^K help" in chat.picture()
+        assert "F9 spec" in chat.picture()
+        seen = []
+        for key in ("f3", "f9", "alt+9"):
+            await chat.press(key)
+            seen.append(chat.chat.spec.enabled)
+        assert seen == [True, False, True]
+        await chat.press("ctrl+k")
+        assert isinstance(chat.app.screen, HelpScreen)
+        await chat.until(lambda: "accept length" in chat.picture())

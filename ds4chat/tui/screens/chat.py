@@ -29,8 +29,8 @@ from ds4chat.tui.race.card import SpeedCard
 from ds4chat.tui.race.desk import RaceDesk
 from ds4chat.tui.reports import EngineReports
 from ds4chat.tui.screens.help import HelpScreen
+from ds4chat.tui.screens.keeping import KeepingScreen
 from ds4chat.tui.screens.palette import CommandProvider
-from ds4chat.tui.screens.preferences import PreferenceScreen
 from ds4chat.tui.screens.race import RaceLook, RaceScreen
 from ds4chat.tui.themes import DEFAULT, ChatTheme, pick
 from ds4chat.tui.title import set_title
@@ -56,13 +56,15 @@ _MEANINGS: Mapping[ColourMode, str] = {
 }
 
 
-class ChatScreen(PreferenceScreen):
+class ChatScreen(KeepingScreen):
     """One chat. It is the controller's view and the commands' host."""
 
     CSS_PATH = "chat.tcss"
     COMMANDS: ClassVar = {CommandProvider}
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding(row.keys, row.action, row.summary, show=False, priority=row.is_priority)
+        Binding(
+            row.keys, row.action, row.summary, show=False, priority=row.is_priority, id=row.name
+        )
         for row in SCREEN_KEYS
     ]
 
@@ -77,6 +79,7 @@ class ChatScreen(PreferenceScreen):
         self.transcript = Transcript(id="transcript")
         self.chat = ChatController(link, load, options, self)
         self.reports = EngineReports(self.chat)
+        self.keep_sessions(options)
         self.races = RaceDesk()
         self._link = link
         self._options = options
@@ -88,7 +91,7 @@ class ChatScreen(PreferenceScreen):
         self._status = StatusLines()
         self._completion = CompletionList()
         self._prompt = PromptArea(self.chat.take_back_queued, is_animated=options.is_animated)
-        self._keybar = KeyBar(self.chat)
+        self._keybar = KeyBar(self.chat, options.key_rows)
         self._search = SearchBar()
         self.state_dir = options.state_dir
         self._is_panel_wanted = True
@@ -120,10 +123,11 @@ class ChatScreen(PreferenceScreen):
         self._prompt.focus()
         self._fit_panel()
         self.show_now()
+        self.resume_first()
 
     def report(self, event: Event) -> None:
         """Take in an event of the engine."""
-        if self.races.report(event) is None:
+        if self.races.report(event) is None and not self.kept(event):
             bridge.route(event, self.reports)
         if isinstance(event, ModelReady) and (first := commands.parse(self._first_command)):
             self._first_command = ""
@@ -215,11 +219,11 @@ class ChatScreen(PreferenceScreen):
 
     def action_help(self) -> None:
         """Show words, keys and commands."""
-        self.app.push_screen(HelpScreen())
+        self.app.push_screen(HelpScreen(self._options.key_rows))
 
     def action_keys(self) -> None:
         """Show the key list."""
-        self.app.push_screen(HelpScreen(at_keys=True))
+        self.app.push_screen(HelpScreen(self._options.key_rows, at_keys=True))
 
     def action_toggle_spec(self) -> None:
         """Speculation on or off."""

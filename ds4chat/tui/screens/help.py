@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Static
 
 from ds4chat.tui.commands import COMMANDS
-from ds4chat.tui.keys import PROMPT_KEYS, SCREEN_KEYS
+from ds4chat.tui.keys import PROMPT_KEYS, KeyRow
 
 WORDS = (
     ("plain", "one pass of the target, the full model, for each token"),
@@ -69,8 +69,9 @@ class HelpScreen(ModalScreen[None]):
         Binding("escape,f1,alt+1,q", "dismiss", "Close", show=False),
     ]
 
-    def __init__(self, *, at_keys: bool = False) -> None:
+    def __init__(self, key_rows: Sequence[KeyRow], *, at_keys: bool = False) -> None:
         super().__init__()
+        self._key_rows = key_rows
         self._at_keys = at_keys
 
     def compose(self) -> ComposeResult:
@@ -81,7 +82,7 @@ class HelpScreen(ModalScreen[None]):
             yield Static(table(WORDS), id="help-words")
             yield Static(MARKS, markup=False)
             yield _heading("Keys")
-            rows = [(row.shown, row.summary) for row in SCREEN_KEYS]
+            rows = [(row.shown, row.summary) for row in self._key_rows]
             yield Static(table([*rows, *PROMPT_KEYS]), id="help-keys")
             yield Static(NOTES, markup=False)
             yield _heading("Commands")

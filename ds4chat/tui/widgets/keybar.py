@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from textual.content import Content
 from textual.widget import Widget
 
 from ds4chat.tui.controller import ChatController, Phase
-from ds4chat.tui.keys import SCREEN_KEYS
+from ds4chat.tui.keys import KeyRow
 
 
-def labels(chat: ChatController) -> list[tuple[str, str]]:
+def labels(chat: ChatController, rows: Sequence[KeyRow]) -> list[tuple[str, str]]:
     """(key, label) in order: first what the moment asks for."""
     found: list[tuple[str, str]] = []
     if chat.can_restart:
-        found.append(("F8", "restart"))
+        found += [(row.shown, "restart") for row in rows if row.action == "restart"]
     elif chat.is_busy or chat.phase in (Phase.STARTING, Phase.LOADING):
-        found.append(("Esc", "stop"))
-    for row in SCREEN_KEYS:
+        found += [(row.shown, "stop") for row in rows if row.action == "stop"]
+    for row in rows:
         label = "answer now" if row.action == "think" and chat.is_reasoning else row.label
         if label:
             found.append((row.shown, label))
@@ -53,9 +55,10 @@ class KeyBar(Widget):
     KeyBar { height: 1; background: $panel; color: $foreground; }
     """
 
-    def __init__(self, chat: ChatController) -> None:
+    def __init__(self, chat: ChatController, rows: Sequence[KeyRow]) -> None:
         super().__init__(id="keys")
         self._chat = chat
+        self._rows = rows
         self._is_on_turn = False
 
     def show_turn_keys(self, is_on_turn: bool) -> None:
@@ -65,7 +68,7 @@ class KeyBar(Widget):
 
     def render(self) -> Content:
         """The line."""
-        found = list(TURN_KEYS) if self._is_on_turn else labels(self._chat)
+        found = list(TURN_KEYS) if self._is_on_turn else labels(self._chat, self._rows)
         shown: list[str | tuple[str, str]] = [" "]
         for key, label in fit(found, self.size.width):
             shown += [(key, "bold $primary"), f" {label}  "]
