@@ -1,7 +1,8 @@
 """Batches of a fixed number of rows N = B * T, drawn from token arrays that live on the device.
 
-Most batches hold single conversations of like length; the others hold long chats made of several
-conversations (so that later turns, topic changes, far positions and selection are learned).
+Most batches hold single conversations of like length; the others hold long chats made of
+several conversations, so that later turns, topic changes, far positions and selection are
+learned.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Source:
         rng = np.random.default_rng(seed)
         chosen = self._choose(rng, share)
         flat, starts, ends = self._gather(chosen)
-        plans = list(self._plans(rng, flat, starts, ends))
+        plans = list(self._plans(rng, starts, ends))
         jobs = [(p, i) for p in plans for i in range(len(p.starts) * p.n_tok // self._n_rows)]
         on_device = torch.from_numpy(flat.astype(np.int32)).to(self._device)
         for j in rng.permutation(len(jobs)):
@@ -89,13 +90,13 @@ class Source:
             at += len(t.flat)
         return np.concatenate(parts), np.concatenate(starts), np.concatenate(ends)
 
-    def _plans(self, rng, flat, starts, ends) -> Iterator[Plan]:
+    def _plans(self, rng, starts, ends) -> Iterator[Plan]:
         order = rng.permutation(len(starts))
         lengths = (ends - starts)[order]
         total, used, at = lengths.sum(), np.cumsum(lengths), 0
         for n_tok, part in PACKED.items():
             stop = int(np.searchsorted(used, used[at - 1] * (at > 0) + part * total))
-            yield packed(flat, starts[order[at:stop]], ends[order[at:stop]], n_tok)
+            yield packed(starts[order[at:stop]], ends[order[at:stop]], n_tok)
             at = stop
         rest = order[at:]
         lengths = (ends - starts)[rest]
@@ -123,14 +124,13 @@ class Source:
         return Batch(tokens, roles)
 
 
-def packed(flat: np.ndarray, starts: np.ndarray, ends: np.ndarray, n_tok: int) -> Plan:
-    """Rows of several conversations: the first keeps its BOS, later ones lose it, the last is cut."""
+def packed(starts: np.ndarray, ends: np.ndarray, n_tok: int) -> Plan:
+    """Rows of several conversations: later ones lose their BOS, the last is cut."""
     rows: list[list[tuple[int, int]]] = []
     row: list[tuple[int, int]] = []
     room = n_tok
-    for s, e in zip(starts.tolist(), ends.tolist(), strict=True):
-        if row:
-            s += 1
+    for start, e in zip(starts.tolist(), ends.tolist(), strict=True):
+        s = start + 1 if row else start
         take = min(room, e - s)
         row.append((s, s + take))
         room -= take

@@ -1,8 +1,8 @@
 """The training mix: teacher corpus plus exact examples, as token arrays with roles.
 
-A conversation is `BOS [system] (U question A /T answer E)*`; with thinking, `A T thought /T answer
-E`. Every stored token carries its role as a *target*: 0 never learned, 1 the user's text, 2 the
-reply. Token in the low 13 bits, role above.
+A conversation is `BOS [system] (U question A /T answer E)*`; with thinking, `A T thought /T
+answer E`. Every stored token carries its role as a *target*: 0 never learned, 1 the user's
+text, 2 the reply. Token in the low 13 bits, role above.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import tokenizers
+import zstandard
 
 from training import exact_numbers as numbers
 from training import exact_words as words_
@@ -33,7 +34,7 @@ ROLE_SHIFT, ID_MASK = 13, (1 << 13) - 1
 USER_ROLE, REPLY_ROLE = 1, 2
 MAX_TOKENS = 384
 
-# Examples of each exact kind; no phrasing comes above 0.2 % of the mix (checked in `skeletons`).
+# Examples of each exact kind; no phrasing comes above 0.2 % of the mix (tested).
 COUNTS = {
     "calculation": 100_000, "word_problem": 14_000, "counting": 22_000, "comparing": 14_000,
     "unit": 18_000, "sort_numbers": 26_000, "sort_words": 12_000, "spelling": 26_000,
@@ -42,7 +43,8 @@ COUNTS = {
 }  # fmt: skip
 SHARE_ALIKE = ("wiki", "wiki_rewrite")
 SYSTEM_TEXTS = (
-    "You are a helpful assistant.", "You are ds4-nano, a very small model.", "Answer briefly.", "Be friendly.",
+    "You are a helpful assistant.", "You are ds4-nano, a very small model.", "Answer briefly.",
+    "Be friendly.",
     "You are a friendly chat assistant. Keep answers short.", "You help with simple questions.",
     "Answer in simple English.", "You are a patient teacher.",
 )  # fmt: skip
@@ -75,8 +77,6 @@ def read_corpus(path: Path) -> Iterator[dict]:
         with path.open(encoding="utf-8") as f:
             yield from map(json.loads, f)
         return
-    import zstandard
-
     with path.open("rb") as raw:
         reader = zstandard.ZstdDecompressor(max_window_size=2**27).stream_reader(raw)
         yield from map(json.loads, io.TextIOWrapper(reader, encoding="utf-8"))
@@ -110,16 +110,35 @@ def common_words(rows: Iterable[Example], n: int) -> list[str]:
     return sorted(w for w, _ in seen.most_common(n))
 
 
-def exact_examples(seed: int, kind: str, n: int, words: list[str]) -> list[Example]:
+def choose_unseen(known: Iterable[str], vocab: tok.Vocabulary) -> frozenset[str]:
+    """One in twelve of the words that take several tokens in every usual position."""
+    bpe = vocab.encoder()
+
+    def is_split(word: str) -> bool:
+        return all(len(bpe.encode(text).ids) > 1 for text in (word, " " + word, word.title()))
+
+    return frozenset(w for w in known if digest("unseen:" + w) % 12 == 0 and is_split(w))
+
+
+def read_words(path: Path) -> words_.Words:
+    """The word list that `training.prepare` wrote."""
+    raw = json.loads(path.read_text())
+    return words_.Words(tuple(raw["all"]), frozenset(raw["unseen"]))
+
+
+def exact_examples(seed: int, kind: str, n: int, words: words_.Words) -> list[Example]:
     """`n` examples of a kind, held-out topics and phrasings included."""
     rng = random.Random(f"{seed}:{kind}")
     makers = {
         "calculation": numbers.calculation, "word_problem": numbers.word_problem,
         "counting": numbers.counting, "comparing": numbers.comparing, "unit": numbers.unit,
-        "sort_numbers": words_.sort_numbers, "calendar": words_.calendar, "capital": words_.capital,
+        "sort_numbers": words_.sort_numbers, "calendar": words_.calendar,
+        "capital": words_.capital,
         "persona": persona, "python": python,
-        "sort_words": partial(words_.sort_words, words=words), "spelling": partial(words_.spelling, words=words),
-        "letters": partial(words_.letters, words=words), "word_count": partial(words_.word_count, words=words),
+        "sort_words": partial(words_.sort_words, words=words),
+        "spelling": partial(words_.spelling, words=words),
+        "letters": partial(words_.letters, words=words),
+        "word_count": partial(words_.word_count, words=words),
     }  # fmt: skip
     return [makers[kind](rng) for _ in range(n)]
 
@@ -226,7 +245,7 @@ def _corpus_job(job: tuple[int, list[str]]) -> tuple[list[np.ndarray], list[np.n
     )
 
 
-def _exact_job(job: tuple[int, str, int, list[str]]) -> list[np.ndarray]:
+def _exact_job(job: tuple[int, str, int, words_.Words]) -> list[np.ndarray]:
     assert _ENCODER is not None
     seed, kind, n, words = job
     return _ENCODER.encode(
@@ -235,7 +254,7 @@ def _exact_job(job: tuple[int, str, int, list[str]]) -> list[np.ndarray]:
 
 
 def build(
-    corpus: Path, vocab: tok.Vocabulary, words: list[str], seed: int, workers: int
+    corpus: Path, vocab: tok.Vocabulary, words: words_.Words, seed: int, workers: int
 ) -> Mix:
     """Encode everything with a pool of processes."""
     parts = 8

@@ -1,8 +1,8 @@
 """Batched generation with a cache: many conversations in lock step, one position at a time.
 
-All sequences start at position 0 together; a sequence that is still in its prompt is fed its own
-tokens. So the position is one number for the whole batch, and compressed rows close together.
-For up to 4 * index_topk tokens, where every visible row is attended.
+All sequences start at position 0 together; a sequence that is still in its prompt is fed its
+own tokens. So the position is one number for the whole batch, and compressed rows close
+together. For up to 4 * index_topk tokens, where every visible row is attended.
 """
 
 from __future__ import annotations

@@ -9,9 +9,10 @@ Loss for each drafted position k: exp(-k / 4) * (0.1 CE + 0.9 |q - p|_1) + 1.0 B
 from __future__ import annotations
 
 import argparse
-import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
+from copy import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,66 +21,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from training import batches, checkpoint, data, ops, tokenizer
-from training.decode import Generator
+from training import batches, checkpoint, data, export, ops, tokenizer
 from training.config import NANO
+from training.decode import Generator
 from training.dspark import Blocks, Draft
 from training.layout import Rotary
 from training.model import Target, Trace
 from training.optim import Optimizer, Rates
-from training.train import BIAS_RATE, Log
+from training.replies import prompts_of, regenerate
+from training.runlog import Log
+from training.train import BIAS_RATE
 
 TARGET_ROWS = 36864
 LENGTHS = (64, 96, 128, 192, 256, 384)
 DECAY = 4.0
 ROUND_FROM, FALL_FROM = 0.75, 0.4
-MAX_PROMPT, MAX_NEW, GENERATE_BATCH = 160, 224, 6144
-
-
-def prompts_of(tokens: data.Tokens, rng: np.random.Generator, n: int) -> list[list[int]]:
-    """Conversations cut right before their last reply, as ids."""
-    out = []
-    for i in rng.permutation(len(tokens.lengths))[: n * 2].tolist():
-        raw = tokens.flat[tokens.starts[i] : tokens.starts[i + 1]]
-        ids = (raw & data.ID_MASK).tolist()
-        heads = [j for j, t in enumerate(ids) if t == tokenizer.ASSISTANT_ID]
-        if heads and heads[-1] + 2 <= min(MAX_PROMPT, len(ids)):
-            out.append(ids[: heads[-1] + 2])
-        if len(out) == n:
-            break
-    return out
-
-
-def regenerate(
-    model: Target, prompts: list[list[int]], seconds: float, dtype: torch.dtype, log: Log
-) -> data.Tokens:
-    """Let the target answer; half greedy, half at temperature 0.3 to 1. Stops at the time limit.
-
-    The result is in the token format of `data`: role 2 on generated tokens.
-    """
-    rng = random.Random(3)
-    prompts = sorted(prompts, key=len)
-    groups = [prompts[i : i + GENERATE_BATCH] for i in range(0, len(prompts), GENERATE_BATCH)]
-    rng.shuffle(groups)
-    generator, rows, start = Generator(model, dtype), [], time.monotonic()
-    for i, group in enumerate(groups):
-        heat = torch.tensor(
-            [0.0 if rng.random() < 0.5 else rng.uniform(0.3, 1.0) for _ in group]
-        )
-        for prompt, reply in zip(group, generator.run(group, heat, MAX_NEW, i), strict=True):
-            ids = np.array(prompt + reply, np.uint16)
-            ids[len(prompt) :] |= np.uint16(data.REPLY_ROLE << data.ROLE_SHIFT)
-            rows.append(ids)
-        if time.monotonic() - start > seconds:
-            break
-    n = sum(map(len, rows))
-    log(
-        event="regenerated",
-        replies=len(rows),
-        n_tokens=n,
-        seconds=round(time.monotonic() - start, 1),
-    )
-    return data.Tokens.join(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +86,7 @@ def draft_loss(
         conf: `(N,)` confidence logits; y: `(N,)` the tokens that came.
 
     Returns:
-        L1 distance, cross-entropy, confidence loss, and whether draft and target agree, each (N,).
+        L1 distance, cross-entropy, confidence loss, whether draft and target agree: each (N,).
     """
     u = (rows @ head.to(rows.dtype).T + e.to(rows.dtype) @ w2.to(rows.dtype).T).float()
     t = (p_rows @ head.to(rows.dtype).T).float()
@@ -139,6 +95,18 @@ def draft_loss(
     ce = torch.logsumexp(u, -1) - u.gather(1, y[:, None]).squeeze(1)
     bce = F.binary_cross_entropy_with_logits(conf, 1 - 0.5 * far.detach(), reduction="none")
     return far, ce, bce, (u.argmax(-1) == t.argmax(-1)).float()
+
+
+def relative_gap(got: Tensor, want: Tensor) -> float:
+    """Mean difference over mean size; nan if anything is nan."""
+    return ((got - want).abs().mean() / want.abs().mean()).item()
+
+
+def plain(trainer: DraftTrainer) -> DraftTrainer:
+    """A view of a trainer that uses the uncompiled loss."""
+    other = copy(trainer)
+    other.loss = draft_loss
+    return other
 
 
 class DraftTrainer:
@@ -161,16 +129,53 @@ class DraftTrainer:
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         self.rotary = Rotary(target.c, self.device)
         self.step = 0
+        self.is_target_eager = False
+
+    @torch.no_grad()
+    def read_target(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Captures `(N, 3 D)` and collapsed states `(N, D)` of the frozen target."""
+        trace = Trace(want_captures=True)
+        with ops.eager() if self.is_target_eager else nullcontext():
+            h = self.target.hidden(tokens, self.dtype, True, trace)
+        return torch.cat(trace.captures, -1), h
+
+    @torch.no_grad()
+    def check_compiled(self, samples: Iterable[DraftBatch]) -> None:
+        """Compare compiled and eager results on real batches; run uncompiled what differs.
+
+        One compiled graph that yields values that are not finite would spoil a whole run.
+        """
+        for b in samples:
+            fast = self.read_target(b.tokens)
+            with ops.eager():
+                slow = self.read_target(b.tokens)
+                want = torch.stack([x.mean() for x in plain(self).forward(b)[:3]])
+            gap = max(relative_gap(x, y) for x, y in zip(fast, slow, strict=True))
+            self.is_target_eager |= not gap < 0.1
+            got = torch.stack([x.mean() for x in self.forward(b)[:3]])
+            is_draft_bad = not relative_gap(got, want) < 0.1
+            rows = [int((~torch.isfinite(x)).any(-1).sum()) for x in (*fast, *slow)]
+            self.log(
+                event="checked",
+                shape=list(b.tokens.shape),
+                target_gap=gap,
+                not_finite_rows=rows,
+                losses=got.tolist(),
+                eager_losses=want.tolist(),
+                target_eager=self.is_target_eager,
+            )
+            if is_draft_bad:
+                self.log(event="the draft runs uncompiled")
+                self.loss = draft_loss
+                ops.use_eager()
+                return
 
     def forward(self, b: DraftBatch) -> tuple[Tensor, ...]:
         """Losses `(B, A, block)` and the mask of positions that exist."""
         c, draft, target = self.draft.c, self.draft, self.target
-        with torch.no_grad():
-            trace = Trace(want_captures=True)
-            h = target.hidden(b.tokens, self.dtype, True, trace)
-            captures = torch.cat(trace.captures, -1)
-            p_all = ops.rms(h, target.output_norm, c.rms_eps).to(self.dtype)
         n_seq, n_tok = b.tokens.shape
+        captures, h = self.read_target(b.tokens)
+        p_all = ops.rms(h, target.output_norm, c.rms_eps).to(self.dtype)
         main = draft.main_rows(captures, self.dtype).view(n_seq, n_tok, -1)
         hidden = draft.hidden(
             target.token_embd, main, Blocks.at(b.tokens, b.anchors, c), self.rotary, True
@@ -211,7 +216,26 @@ class DraftTrainer:
             (agree * mask).sum((0, 1)) / mask.sum((0, 1)).clamp_min(1)
         ).detach()
 
+    def report(self, recent: list[tuple[Tensor, Tensor]], epoch: int, spent: float) -> None:
+        """Log means; a run that is not finite ends here."""
+        loss = torch.stack([x for x, _ in recent]).mean().item()
+        agree = torch.stack([x for _, x in recent]).mean(0).tolist()
+        dropped = int(self.opt.n_dropped)
+        self.log(
+            step=self.step,
+            epoch=epoch,
+            progress=round(spent, 4),
+            loss=round(loss, 4),
+            dropped=dropped,
+            agree=[round(x, 3) for x in agree],
+        )
+        if dropped > self.step // 2:
+            raise FloatingPointError(f"{dropped} of {self.step} steps were not finite")
+
     def run(self, tokens: data.Tokens, out: Path, seed: int) -> None:
+        if self.device.type == "cuda":
+            first = {b.tokens.shape[1]: b for b in draft_batches(tokens, self.device, seed)}
+            self.check_compiled(first.values())
         begin, spent, epoch, recent = time.monotonic(), 0.0, 0, []
         saved = begin
         while spent < 1.0:
@@ -222,10 +246,7 @@ class DraftTrainer:
                 self.opt.is_rounding = spent >= ROUND_FROM
                 recent.append(self.one(b, spent))
                 if self.step % 50 == 0:
-                    loss = torch.stack([x for x, _ in recent]).mean().item()
-                    agree = torch.stack([x for _, x in recent]).mean(0)
-                    self.log(step=self.step, epoch=epoch, progress=round(spent, 4), loss=round(loss, 4),
-                             agree=[round(x, 3) for x in agree.tolist()])  # fmt: skip
+                    self.report(recent, epoch, spent)
                     recent = []
                 if time.monotonic() - saved > 60:
                     saved = time.monotonic()
@@ -243,7 +264,7 @@ def compile_ahead(device: torch.device, log: Log) -> None:
     """Compile every graph with made-up weights and batches, and try generation."""
     torch.manual_seed(0)
     target = Target(NANO).to(device).requires_grad_(requires_grad=False)
-    ops.use_compiled()
+    ops.use_compiled(is_softmax_dynamic=False)
     Optimizer.use_compiled()
     DraftTrainer.loss = staticmethod(torch.compile(draft_loss, dynamic=False))
     trainer = DraftTrainer(target, Draft(NANO).to(device), 1.0, log, (0.0, 0.0))
@@ -259,11 +280,25 @@ def compile_ahead(device: torch.device, log: Log) -> None:
     log(event="compiled", tried_tokens=sum(map(len, made)))
 
 
+def load_target(path: Path, device: torch.device) -> Target:
+    """The frozen target at its shipped weights."""
+    if path.suffix == ".gguf":
+        target = Target(NANO)
+        export.fill(target, path)
+    else:
+        state = checkpoint.load(path, device)
+        target = Target(state["config"])
+        target.load_state_dict(state["module"])
+    return target.to(device).requires_grad_(requires_grad=False)
+
+
 def main() -> None:
     p = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    p.add_argument("--target", type=Path, required=True)
+    p.add_argument(
+        "--target", type=Path, required=True, help="target.pt or an exported base.gguf"
+    )
     p.add_argument("--mix", type=Path, required=True, help="mix.npz of the target's trainer")
     p.add_argument("--out", type=Path, required=True)
     p.add_argument("--minutes", type=float, default=4.0)
@@ -284,10 +319,7 @@ def main() -> None:
         compile_ahead(device, log)
     while a.wait_for and not a.wait_for.exists():
         time.sleep(0.5)
-    state = checkpoint.load(a.target, device)
-    target = Target(state["config"]).to(device)
-    target.load_state_dict(state["module"])
-    target.requires_grad_(requires_grad=False)
+    target = load_target(a.target, device)
     mix, rng, prompts = data.Mix.load(a.mix), np.random.default_rng(a.seed), []
     for name, part in (("corpus", 0.7), ("exact", 0.22), ("persona", 0.08)):
         prompts += prompts_of(mix.train[name], rng, int(a.replies * part))
@@ -295,9 +327,9 @@ def main() -> None:
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     tokens = regenerate(target, prompts, a.generate_seconds, dtype, log)
     torch.manual_seed(a.seed)
-    trainer = DraftTrainer(
-        target, Draft(state["config"]).to(device), a.minutes, log, (a.muon, a.adam)
-    )
+    draft = Draft(target.c).to(device)
+    draft.start_from(target)
+    trainer = DraftTrainer(target, draft, a.minutes, log, (a.muon, a.adam))
     trainer.run(tokens, a.out, a.seed)
 
 

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from training import ops
 from training.config import ModelConfig
 from training.layout import Rotary
-from training.model import Block, normal
+from training.model import Block, Target, normal
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Where the drafted blocks stand. `anchors (B, A)` positions, `ids (B, A, block)` inputs."""
+    """Where the drafted blocks stand: `anchors (B, A)` positions, `ids (B, A, block)`."""
 
     anchors: Tensor
     ids: Tensor
@@ -61,6 +61,19 @@ class Draft(nn.Module):
             markov_w1=normal(c.n_vocab, r, std=0.3), markov_w2=normal(c.n_vocab, r, std=0.01)
         )
         last.confidence_head = Heads(proj=normal(1, dim + r, std=0.01))
+
+    @torch.no_grad()
+    def start_from(self, target: Target) -> None:
+        """Begin with the target's last blocks and output head instead of noise."""
+        for stage, block in zip(self.mtp, target.blk[-self.c.n_stages :], strict=True):
+            theirs = dict(block.named_parameters())
+            for name, p in stage.named_parameters():
+                if name in theirs:
+                    p.copy_(theirs[name])
+        last = self.mtp[-1]
+        last.norm.copy_(target.output_norm)
+        for part in ("fn", "base", "scale"):
+            getattr(last, f"hc_head_{part}").copy_(getattr(target, f"output_hc_{part}"))
 
     def main_rows(self, captures: Tensor, dtype: torch.dtype) -> Tensor:
         """`(N, 3 D)` float32 captures to main features `(N, D)`."""

@@ -1,4 +1,4 @@
-"""The bars of the bundled pair that need no chat program: endings, loops, exact answers, drafts.
+"""The bars that need no chat program: endings, loops, exact answers, accepted drafts.
 
 python -m training.evaluate --pair DIR --heldout heldout-prompts.jsonl --words words.json
 """
@@ -24,13 +24,17 @@ from training import tokenizer as tok
 from training.config import NANO
 from training.decode import Generator
 from training.dspark import Draft
+from training.exact_words import Words
 from training.example import Example
 from training.model import Target
 
 EXACT = {
-    "sum": ("calculation", "sum"), "sort": ("sort_numbers", "sort"), "count": ("counting", "count"),
-    "spell": ("spelling", "spell"), "capital": ("capital", "capital"),
-}  # fmt: skip
+    "sum": ("calculation", "sum"),
+    "sort": ("sort_numbers", "sort"),
+    "count": ("counting", "count"),
+    "spell": ("spelling", "spell"),
+    "capital": ("capital", "capital"),
+}
 MAX_NEW = 280
 SEED = 777
 
@@ -54,7 +58,7 @@ def is_exact(example: Example, reply: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(want)}(?![\w-])", reply) is not None
 
 
-def held_examples(seed: int, words: list[str], n: int) -> dict[str, list[Example]]:
+def held_examples(seed: int, words: Words, n: int) -> dict[str, list[Example]]:
     """Held-out examples for each exact kind, and for Python."""
     out = {}
     for name, (maker, kind) in {**EXACT, "python": ("python", "python")}.items():
@@ -72,7 +76,7 @@ def runs(reply: str) -> bool:
         return False
     code = found[1]
     try:
-        done = subprocess.run(  # noqa: S603
+        done = subprocess.run(
             [sys.executable, "-I", "-c", code],
             capture_output=True,
             text=True,
@@ -131,7 +135,7 @@ def accept_length(tallies: Iterable[rounds.Tally]) -> float:
 
 
 def evaluate(
-    judge: Judge, prompts: list[dict[str, Any]], words: list[str], n_exact: int
+    judge: Judge, prompts: list[dict[str, Any]], words: Words, n_exact: int
 ) -> dict[str, Any]:
     """All figures as one JSON object, with transcripts."""
     users = [p["turns"][0]["content"] for p in prompts]
@@ -160,16 +164,20 @@ def evaluate(
         ]
     return {
         "n_prompts": len(prompts),
-        "ends_without_loop": sum(e and not x for e, x in zip(ends, loops, strict=True)) / len(prompts),
-        "exact": exact, "exact_mean": sum(exact.values()) / len(exact), "python_runs": python,
+        "ends_without_loop": sum(e and not x for e, x in zip(ends, loops, strict=True))
+        / len(prompts),
+        "exact": exact,
+        "exact_mean": sum(exact.values()) / len(exact),
+        "python_runs": python,
         "accept_length": {k: round(accept_length(v), 3) for k, v in sorted(by_kind.items())},
-        "accept_length_all": accept_length(tallies), "confidence_auc": rounds.auc(outcomes),
+        "accept_length_all": accept_length(tallies),
+        "confidence_auc": rounds.auc(outcomes),
         "accepted_by_position": [
-            round(sum(ok for _, ok, i in outcomes if i == k) / max(sum(i == k for *_, i in outcomes), 1), 3)
-            for k in range(NANO.block_size)
+            rounds.accepted_at(outcomes, k) for k in range(NANO.block_size)
         ],
-        "transcripts": [[k, u, t] for k, u, t in zip(kinds, users, texts, strict=True)][:40], "exact_shown": shown,
-    }  # fmt: skip
+        "transcripts": [[k, u, t] for k, u, t in zip(kinds, users, texts, strict=True)][:40],
+        "exact_shown": shown,
+    }
 
 
 def main() -> None:
@@ -191,7 +199,7 @@ def main() -> None:
     random.Random(SEED).shuffle(rows)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     judge = Judge(a.pair, device)
-    result = evaluate(judge, rows[: a.prompts], json.loads(a.words.read_text()), a.exact)
+    result = evaluate(judge, rows[: a.prompts], data.read_words(a.words), a.exact)
     result["seconds"] = round(time.monotonic() - start, 1)
     if a.out:
         a.out.write_text(json.dumps(result, indent=1))

@@ -1,19 +1,72 @@
 """Exact examples about numbers: sums, word problems, counting, comparing, units."""
 
+# ruff: noqa: E501  (tables of phrasings: one entry or one group a line)
+
 from __future__ import annotations
 
 import random
 
 from training.example import Example, Turn, casual
 
-NAMES = (
-    "Tom Anna Ben Mia Leo Sara Max Lily Sam Nina Paul Emma Jack Ella Noah Zoe Lucas Ruby Adam Ivy "
-    "Oscar Maya Felix Clara Hugo Alice Omar Rosa Theo Lena"
-).split()
-THINGS = (
-    "apples pears books pencils coins marbles cards stamps eggs cookies flowers balls stones "
-    "shells buttons candles cups plates toys stickers oranges plums nuts tickets bottles"
-).split()
+NAMES = [
+    "Tom",
+    "Anna",
+    "Ben",
+    "Mia",
+    "Leo",
+    "Sara",
+    "Max",
+    "Lily",
+    "Sam",
+    "Nina",
+    "Paul",
+    "Emma",
+    "Jack",
+    "Ella",
+    "Noah",
+    "Zoe",
+    "Lucas",
+    "Ruby",
+    "Adam",
+    "Ivy",
+    "Oscar",
+    "Maya",
+    "Felix",
+    "Clara",
+    "Hugo",
+    "Alice",
+    "Omar",
+    "Rosa",
+    "Theo",
+    "Lena",
+]
+THINGS = [
+    "apples",
+    "pears",
+    "books",
+    "pencils",
+    "coins",
+    "marbles",
+    "cards",
+    "stamps",
+    "eggs",
+    "cookies",
+    "flowers",
+    "balls",
+    "stones",
+    "shells",
+    "buttons",
+    "candles",
+    "cups",
+    "plates",
+    "toys",
+    "stickers",
+    "oranges",
+    "plums",
+    "nuts",
+    "tickets",
+    "bottles",
+]
 
 ADD = (
     "What is {a} + {b}?", "What is {a} plus {b}?", "{a} + {b}", "{a}+{b}", "{a} + {b} = ?",
@@ -158,17 +211,25 @@ COUNT = (
     "Count from {a} to {b}.", "Please count from {a} to {b}.", "Can you count from {a} to {b}?",
     "Write the numbers from {a} to {b}.", "List the numbers from {a} to {b}.",
     "Start at {a} and count to {b}.", "Give me all numbers from {a} to {b}.",
+    "Count upwards from {a} to {b}.", "Please list {a} to {b}.", "Numbers from {a} to {b}, please.",
+    "Count {a} to {b}.", "I want the numbers from {a} to {b}.", "Write down {a} to {b} in order.",
     "Show the numbers {a} to {b}.", "Count up from {a} to {b}.", "Say the numbers from {a} to {b}.",
 )  # fmt: skip
 DOWN = (
     "Count down from {b} to {a}.", "Count backwards from {b} to {a}.",
     "Write the numbers from {b} down to {a}.", "Start at {b} and count down to {a}.",
+    "Numbers from {b} down to {a}, please.", "Go down from {b} to {a}.", "Count in reverse from {b} to {a}.",
+    "Say the numbers from {b} to {a} backwards.", "List {b} down to {a}.",
     "Can you count down from {b} to {a}?", "Give me a countdown from {b} to {a}.",
 )  # fmt: skip
 STEP = (
     "Count from {a} to {b} in steps of {s}.", "Count by {s}s from {a} to {b}.",
     "Write every {s}th number from {a} to {b}, beginning with {a}.",
-    "Start at {a} and add {s} until you reach {b}.",
+    "Start at {a} and add {s} until you reach {b}.", "Count up to {b} by {s}s, starting at {a}.",
+    "Begin with {a} and go up by {s} to {b}.", "List the numbers from {a} to {b} with steps of {s}.",
+    "Go from {a} to {b} in jumps of {s}.", "Count in {s}s from {a} to {b}.",
+    "Keep adding {s} to {a} until {b}.", "Write the numbers {a} to {b} in steps of {s}.",
+    "Show me steps of {s} from {a} to {b}.",
 )  # fmt: skip
 
 
@@ -176,7 +237,7 @@ def counting(rng: random.Random) -> Example:
     """Counting up, down or in steps, up to 20 numbers."""
     a = rng.choice((0, 1, 1, 1, rng.randrange(60), rng.randrange(200)))
     n, s = rng.randrange(3, 21), 1
-    kind = rng.choice(("up", "up", "down", "step"))
+    kind = rng.choice(("up", "up", "down", "step", "step"))
     if kind == "step":
         s, n = rng.randrange(2, 11), rng.randrange(3, 12)
     b = a + s * (n - 1)

@@ -6,9 +6,8 @@ import hashlib
 import random
 from dataclasses import dataclass
 
-
 ALWAYS_HELD = "held:"
-"""Prefix of a skeleton that is for the evaluation whatever its hash."""
+"""Prefix of a skeleton or topic that is for the evaluation whatever its hash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +32,10 @@ class Example:
     @property
     def is_held(self) -> bool:
         """Kept out of training: 4 % of the topics and 4 % of the phrasings, by hash."""
-        is_held_topic = bool(self.topic) and held("topic:" + self.topic)
-        is_named = self.skeleton.startswith(ALWAYS_HELD)
-        return is_named or is_held_topic or held("skeleton:" + self.skeleton)
+        if self.skeleton.startswith(ALWAYS_HELD) or self.topic.startswith(ALWAYS_HELD):
+            return True
+        is_held_topic = self.topic not in ("", "words") and held("topic:" + self.topic)
+        return is_held_topic or held("skeleton:" + self.skeleton)
 
 
 def digest(text: str) -> int:

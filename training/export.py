@@ -50,31 +50,46 @@ def add_tensors(w: gguf.GGUFWriter, state: dict[str, torch.Tensor]) -> None:
 def add_sizes(w: gguf.GGUFWriter, c: ModelConfig) -> None:
     """Metadata of the base file."""
     whole = {
-        "block_count": c.n_layers, "embedding_length": c.dim, "vocab_size": c.n_vocab,
-        "context_length": c.ctx_trained, "attention.head_count": c.n_heads, "attention.head_count_kv": 1,
-        "attention.key_length": c.head_dim, "attention.value_length": c.head_dim,
-        "rope.dimension_count": c.rope_dim, "attention.q_lora_rank": c.q_lora,
-        "attention.output_lora_rank": c.o_lora, "attention.output_group_count": c.n_groups,
-        "expert_count": c.n_experts, "expert_used_count": c.n_experts_used,
-        "expert_feed_forward_length": c.expert_dim, "expert_shared_count": c.n_shared,
-        "hash_layer_count": c.n_hash_layers, "attention.sliding_window": c.window,
-        "attention.indexer.head_count": c.index_heads, "attention.indexer.key_length": c.index_dim,
-        "attention.indexer.top_k": c.index_topk, "hyper_connection.count": c.n_streams,
+        "block_count": c.n_layers,
+        "embedding_length": c.dim,
+        "vocab_size": c.n_vocab,
+        "context_length": c.ctx_trained,
+        "attention.head_count": c.n_heads,
+        "attention.head_count_kv": 1,
+        "attention.key_length": c.head_dim,
+        "attention.value_length": c.head_dim,
+        "rope.dimension_count": c.rope_dim,
+        "attention.q_lora_rank": c.q_lora,
+        "attention.output_lora_rank": c.o_lora,
+        "attention.output_group_count": c.n_groups,
+        "expert_count": c.n_experts,
+        "expert_used_count": c.n_experts_used,
+        "expert_feed_forward_length": c.expert_dim,
+        "expert_shared_count": c.n_shared,
+        "hash_layer_count": c.n_hash_layers,
+        "attention.sliding_window": c.window,
+        "attention.indexer.head_count": c.index_heads,
+        "attention.indexer.key_length": c.index_dim,
+        "attention.indexer.top_k": c.index_topk,
+        "hyper_connection.count": c.n_streams,
         "hyper_connection.sinkhorn_iterations": c.sinkhorn_rounds,
         "rope.scaling.original_context_length": c.rope_original_ctx,
-    }  # fmt: skip
+    }
     real = {
-        "hyper_connection.epsilon": c.hc_eps, "rope.freq_base": c.rope_base,
-        "rope.scaling.factor": c.rope_factor, "rope.scaling.yarn_beta_fast": c.rope_beta_fast,
+        "hyper_connection.epsilon": c.hc_eps,
+        "rope.freq_base": c.rope_base,
+        "rope.scaling.factor": c.rope_factor,
+        "rope.scaling.yarn_beta_fast": c.rope_beta_fast,
         "rope.scaling.yarn_beta_slow": c.rope_beta_slow,
         "attention.compress_rope_freq_base": c.compress_rope_base,
-        "expert_weights_scale": c.expert_scale, "attention.layer_norm_rms_epsilon": c.rms_eps,
-    }  # fmt: skip
+        "expert_weights_scale": c.expert_scale,
+        "attention.layer_norm_rms_epsilon": c.rms_eps,
+    }
     for key, value in whole.items():
         w.add_uint32(f"deepseek4.{key}", int(value))
     for key, value in real.items():
         w.add_float32(f"deepseek4.{key}", float(value))
-    w.add_bool("deepseek4.expert_weights_norm", True)  # noqa: FBT003
+    w.add_bool("deepseek4.expert_weights_norm", True)
     depth = c.n_layers + c.n_stages
     ratios = [*c.compress_ratios, *([0] * c.n_stages)]
     w.add_array("deepseek4.attention.compress_ratios", [int(r) for r in ratios])
@@ -91,7 +106,7 @@ def add_vocabulary(w: gguf.GGUFWriter, vocab: tokenizer.Vocabulary) -> None:
     w.add_bos_token_id(tokenizer.BOS_ID)
     w.add_eos_token_id(tokenizer.EOS_ID)
     w.add_pad_token_id(tokenizer.NOISE_ID)
-    w.add_add_bos_token(True)  # noqa: FBT003
+    w.add_add_bos_token(True)
 
 
 def _finish(w: gguf.GGUFWriter) -> None:
@@ -118,9 +133,12 @@ def write_support(path: Path, c: ModelConfig, draft: Draft) -> None:
     w.add_name(f"{NAME} DSpark support")
     w.add_license("MIT")
     for key, value in (
-        ("block_size", c.block_size), ("markov_rank", c.markov_rank), ("noise_token_id", c.noise_id),
-        ("stage_count", c.n_stages), ("n_layers", c.n_stages),
-    ):  # fmt: skip
+        ("block_size", c.block_size),
+        ("markov_rank", c.markov_rank),
+        ("noise_token_id", c.noise_id),
+        ("stage_count", c.n_stages),
+        ("n_layers", c.n_stages),
+    ):
         w.add_uint32(f"dspark.{key}", value)
     w.add_array("dspark.target_layer_ids", [int(i) for i in c.target_layers])
     add_tensors(w, draft.state_dict())

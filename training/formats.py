@@ -1,4 +1,4 @@
-"""How each tensor is stored in the files, and rounding weights to that (in place, all at once)."""
+"""How each tensor is stored in the files, and rounding weights to that in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Positions, rotation tables and visibility masks of one batch shape (B sequences of T tokens)."""
+"""Positions, rotation tables and visibility masks of one batch shape `(B, T)`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CosSin = tuple[Tensor, Tensor]
 
 
 def frequencies(c: ModelConfig, compressed: bool) -> Tensor:
-    """Angle per position of every rotary pair, float64 `(rope_dim / 2,)` (YaRN if compressed)."""
+    """Angle per position of each pair, float64 `(rope_dim / 2,)`; YaRN if compressed."""
     i = torch.arange(c.rope_dim // 2, dtype=torch.float64)
     if not compressed:
         return c.rope_base ** (-2 * i / c.rope_dim)

@@ -136,7 +136,7 @@ def rotate_rows(rows: Tensor, cs: tuple[Tensor, Tensor], fp8: bool, like: Tensor
 
 
 def softmax_sink(scores: Tensor, mask: Tensor, sink: Tensor) -> Tensor:
-    """Softmax of `(..., T, H, S)` with the sink in the denominator; mask broadcasts, True = see."""
+    """Softmax of `(..., T, H, S)` with the sink in the denominator; mask: True = see."""
     s = scores.float().masked_fill(~mask, float("-inf"))
     sink = sink[:, None]
     top = torch.maximum(s.amax(-1, keepdim=True), sink)
@@ -193,19 +193,39 @@ def token_loss(h: Tensor, norm: Tensor, head: Tensor, targets: Tensor, eps: floa
     return torch.logsumexp(logits, -1) - picked
 
 
-_COMPILED = (
-    "hc_pre hc_post hc_head queries kv_rows compress4 rotate_rows output_rows route experts "
-    "softmax_sink token_loss"
-).split()
+_COMPILED = [
+    "hc_pre",
+    "hc_post",
+    "hc_head",
+    "queries",
+    "kv_rows",
+    "compress4",
+    "rotate_rows",
+    "output_rows",
+    "route",
+    "experts",
+    "softmax_sink",
+    "token_loss",
+]
 _EAGER = {name: globals()[name] for name in _COMPILED}
 
 
-def use_compiled() -> None:
-    """Replace the functions of this module by compiled ones (call once per process)."""
+def use_compiled(*, is_softmax_dynamic: bool = True) -> None:
+    """Replace the functions of this module by compiled ones (call once per process).
+
+    `is_softmax_dynamic`: one graph for all lengths instead of one for each.
+    """
     torch._dynamo.config.cache_size_limit = 64
     torch._dynamo.config.accumulated_cache_size_limit = 512
     for name in _COMPILED:
-        globals()[name] = torch.compile(_EAGER[name], dynamic=name == "softmax_sink")
+        globals()[name] = torch.compile(
+            _EAGER[name], dynamic=is_softmax_dynamic and name == "softmax_sink"
+        )
+
+
+def use_eager() -> None:
+    """Back to the uncompiled functions."""
+    globals().update(_EAGER)
 
 
 @contextmanager

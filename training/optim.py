@@ -58,6 +58,7 @@ class Optimizer:
         self.params = dict(module.named_parameters())
         self.masters = {n: p.detach().clone() for n, p in self.params.items()}
         self.is_rounding = False
+        self.n_dropped = torch.zeros((), device=next(iter(self.masters.values())).device)
         self._decay = weight_decay
         self._step = 0
         self._muon: dict[tuple[int, int], list[str]] = defaultdict(list)
@@ -79,12 +80,22 @@ class Optimizer:
     def step(self, rates: Rates) -> None:
         """Update masters from the gradients, refresh the parameters, clear the gradients."""
         self._step += 1
+        self._drop_if_not_finite()
         for shape, names in self._muon.items():
             self._muon_step(shape, names, rates.muon)
         self._adam_step(rates.adam)
         self.publish()
         for p in self.params.values():
             p.grad = None
+
+    def _drop_if_not_finite(self) -> None:
+        """Zero all gradients of a step in which any is not finite; counts such steps."""
+        grads = [p.grad for p in self.params.values() if p.grad is not None]
+        sums = torch.stack(torch._foreach_norm(grads))
+        is_bad = ~torch.isfinite(sums).all()
+        self.n_dropped += is_bad
+        for g in grads:
+            g.masked_fill_(is_bad, 0.0)
 
     @torch.no_grad()
     def publish(self) -> None:

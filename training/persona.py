@@ -1,5 +1,7 @@
 """Who the nano says it is, and small talk. Questions and answers combine freely in a group."""
 
+# ruff: noqa: E501  (tables of phrasings: one entry or one group a line)
+
 from __future__ import annotations
 
 import random

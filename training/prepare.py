@@ -13,11 +13,12 @@ from pathlib import Path
 
 from training import data, tokenizer
 from training.config import NANO
+from training.exact_words import Words
 
 TOKENIZER_SEED = 5
 
 
-def sample_texts(corpus: Path, words: list[str], n_rows: int) -> Iterator[str]:
+def sample_texts(corpus: Path, words: Words, n_rows: int) -> Iterator[str]:
     """Texts that the merges are learned from: corpus rows and a share of each exact kind."""
     for row in itertools.islice(data.read_corpus(corpus), n_rows):
         if row["kind"] not in data.SHARE_ALIKE:
@@ -37,11 +38,15 @@ def main() -> None:
     rows = filter(
         None, map(data.to_example, itertools.islice(data.read_corpus(a.corpus), a.rows))
     )
-    words = data.common_words(rows, 4000)
-    (a.out / "words.json").write_text(json.dumps(words))
+    known = tuple(data.common_words(rows, 9000))
+    words = Words(known, frozenset())
     vocab = tokenizer.train(sample_texts(a.corpus, words, a.rows), NANO.n_vocab)
     vocab.save(a.out / "vocab.json")
-    print(f"{len(words)} words, {len(vocab.tokens)} tokens, {len(vocab.merges)} merges")
+    unseen = data.choose_unseen(known, vocab)
+    (a.out / "words.json").write_text(json.dumps({"all": known, "unseen": sorted(unseen)}))
+    print(
+        f"{len(known)} words, {len(unseen)} of them unseen, {len(vocab.tokens)} tokens, {len(vocab.merges)} merges"
+    )
 
 
 if __name__ == "__main__":

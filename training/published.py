@@ -67,7 +67,7 @@ def as_float(a: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.array(a))
 
 
-def _find(weights: Mapping[str, np.ndarray], key: str, prefix: str, name: str) -> torch.Tensor:
+def _find(weights: Mapping[str, np.ndarray], prefix: str, name: str) -> torch.Tensor:
     if name in EXPERTS:
         parts: list[torch.Tensor] = []
         while (full := f"{prefix}ffn.experts.{len(parts)}.{EXPERTS[name]}.weight") in weights:
@@ -85,7 +85,7 @@ def load(module: Target | Draft, weights: Mapping[str, np.ndarray]) -> None:
         if head in ("blk", "mtp"):
             index, _, name = rest.partition(".")
             prefix = f"{'layers' if head == 'blk' else 'mtp'}.{index}."
-            state[key] = _find(weights, key, prefix, name)
+            state[key] = _find(weights, prefix, name)
         else:
-            state[key] = _find(weights, key, "", key)
+            state[key] = _find(weights, "", key)
     module.load_state_dict(state)

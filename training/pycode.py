@@ -4,6 +4,8 @@ A task is a description with slots, code with the same slots, and calls to show.
 code ran and whose calls printed are used.
 """
 
+# ruff: noqa: E501  (tables of phrasings: one entry or one group a line)
+
 from __future__ import annotations
 
 import contextlib
@@ -117,7 +119,7 @@ TASKS = (
     ("says hello to a name", "An f-string puts the name in.", "def {f}(name):\n    return f'Hello, {{name}}!'", ("{f}('Anna')",)),
     ("builds a times table for a number", "It lists n times 1 to 10.", "def {f}(n):\n    return [n * i for i in range(1, 11)]", ("{f}({k})",)),
 )  # fmt: skip
-NAMES = "f solve compute my_function calculate run get_result do_it".split()
+NAMES = ["f", "solve", "compute", "my_function", "calculate", "run", "get_result", "do_it"]
 STOP = {
     "a",
     "an",
@@ -154,11 +156,11 @@ def printed(code: str, calls: tuple[str, ...]) -> tuple[str, ...] | None:
     space: dict[str, object] = {}
     lines: list[str] = []
     try:
-        exec(code, space)  # noqa: S102
+        exec(code, space)
         for call in calls:
             out = io.StringIO()
             with contextlib.redirect_stdout(out):
-                exec(f"print({call})", space)  # noqa: S102
+                exec(f"print({call})", space)
             lines.append(out.getvalue().strip())
     except Exception:  # noqa: BLE001
         return None

@@ -15,7 +15,7 @@ from training.model import Target, Trace
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """Rounds of one reply: committed tokens, rounds, and (confidence logit, was accepted, k)."""
+    """One reply: committed tokens, rounds, and (confidence, was accepted, k) of each draft."""
 
     n_tokens: int
     n_rounds: int
@@ -67,6 +67,12 @@ def tally(reply: list[int], drafts: list[list[int]], conf: list[list[float]]) ->
         at += accepted + 1
         rounds += 1
     return Tally(max(len(reply) - 1, 0), rounds, tuple(outcomes))
+
+
+def accepted_at(outcomes: list[tuple[float, bool, int]], k: int) -> float:
+    """Share of the drafts at block position k that were accepted, of those reached."""
+    some = [ok for _, ok, i in outcomes if i == k]
+    return round(sum(some) / max(len(some), 1), 3)
 
 
 def auc(outcomes: list[tuple[float, bool, int]]) -> float:

@@ -39,28 +39,63 @@ def main() -> None:
     a.out.mkdir(parents=True, exist_ok=True)
     done = a.out / "target.done"
     done.unlink(missing_ok=True)
-    target = subprocess.Popen(  # noqa: S603
-        module("train", "--corpus", a.corpus, "--prepared", a.prepared, "--out", a.out,
-               "--minutes", str(a.target_minutes), "--seed", str(a.seed))
-    )  # fmt: skip
+    target = subprocess.Popen(
+        module(
+            "train",
+            "--corpus",
+            a.corpus,
+            "--prepared",
+            a.prepared,
+            "--out",
+            a.out,
+            "--minutes",
+            str(a.target_minutes),
+            "--seed",
+            str(a.seed),
+        )
+    )
     time.sleep(min(DRAFT_DELAY_S, 20 * a.target_minutes))
-    draft = subprocess.Popen(  # noqa: S603
-        module("draft", "--target", a.out / "target.pt", "--mix", a.out / "mix.npz", "--out", a.out,
-               "--minutes", str(a.draft_minutes), "--generate-seconds", str(a.generate_seconds),
-               "--wait-for", done, "--seed", str(a.seed + 1))
-    )  # fmt: skip
+    draft = subprocess.Popen(
+        module(
+            "draft",
+            "--target",
+            a.out / "target.pt",
+            "--mix",
+            a.out / "mix.npz",
+            "--out",
+            a.out,
+            "--minutes",
+            str(a.draft_minutes),
+            "--generate-seconds",
+            str(a.generate_seconds),
+            "--wait-for",
+            done,
+            "--seed",
+            str(a.seed + 1),
+        )
+    )
     if target.wait():
         draft.kill()
         raise SystemExit("the target's trainer failed")
     pair = ("--target", a.out / "target.pt", "--prepared", a.prepared, "--out", a.out)
-    subprocess.run(module("export", *pair), check=True)  # noqa: S603
+    subprocess.run(module("export", *pair), check=True)
     if draft.wait():
         raise SystemExit("the draft's trainer failed; base.gguf is written")
-    subprocess.run(module("export", *pair, "--draft", a.out / "draft.pt"), check=True)  # noqa: S603
-    subprocess.run(  # noqa: S603
-        module("evaluate", "--pair", a.out, "--heldout", a.heldout,
-               "--words", a.prepared / "words.json", "--out", a.out / "evaluation.json"), check=True
-    )  # fmt: skip
+    subprocess.run(module("export", *pair, "--draft", a.out / "draft.pt"), check=True)
+    subprocess.run(
+        module(
+            "evaluate",
+            "--pair",
+            a.out,
+            "--heldout",
+            a.heldout,
+            "--words",
+            a.prepared / "words.json",
+            "--out",
+            a.out / "evaluation.json",
+        ),
+        check=True,
+    )
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """Short thinking sections for corpus examples: what is asked, and how the reply will go."""
 
+# ruff: noqa: E501  (tables of phrasings: one entry or one group a line)
+
 from __future__ import annotations
 
 import random

@@ -1,4 +1,4 @@
-"""The nano's vocabulary: byte-level BPE with V4's split patterns, single digits, V4's markers."""
+"""The nano's vocabulary: byte-level BPE with V4's split patterns and markers, single digits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Vocabulary:
     @property
     def token_types(self) -> list[int]:
         """`tokenizer.ggml.token_type` of every token."""
-        kind = {t: _CONTROL for t in SPECIALS}
+        kind = dict.fromkeys(SPECIALS, _CONTROL)
         kind.update({THINK_OPEN: _USER_DEFINED, THINK_CLOSE: _USER_DEFINED})
         return [kind.get(t, _NORMAL) for t in self.tokens]
 

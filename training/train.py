@@ -9,12 +9,9 @@ from 75 % on weights are rounded as stored and the FP8 / FP4 round trips are on.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,6 +22,7 @@ from training.config import NANO, ModelConfig
 from training.hashing import balanced_tables
 from training.model import Target, Trace
 from training.optim import Optimizer, Rates
+from training.runlog import Log
 
 ROUND_FROM, CHAT_FROM, FALL_FROM = 0.75, 0.5, 0.5
 USER_WEIGHT = {"language": 0.5, "chat": 0.1}
@@ -34,20 +32,6 @@ SHARES = {
 }
 INDEX_FROM_TOKENS = 512
 BIAS_RATE = 1e-3
-
-
-@dataclass(slots=True)
-class Log:
-    """Lines for people and for the card."""
-
-    path: Path
-    start: float = field(default_factory=time.monotonic)
-
-    def __call__(self, **values: Any) -> None:
-        values = {"s": round(time.monotonic() - self.start, 1), **values}
-        with self.path.open("a") as f:
-            f.write(json.dumps(values) + "\n")
-        print(json.dumps(values), flush=True)
 
 
 def shifted(b: Batch) -> tuple[Tensor, Tensor]:
@@ -118,6 +102,7 @@ class Trainer:
         self.device = model.token_embd.device
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         self.step, self.n_tokens, self.sim = 0, 0, False
+        self.begin = self.saved = 0.0
 
     def rates(self, progress: float) -> Rates:
         fall = min(1.0, max(0.0, (1 - progress) / (1 - FALL_FROM)))
@@ -143,50 +128,79 @@ class Trainer:
     def run(self, source: batches.Source, held: list[Batch], warmup: list[Batch]) -> None:
         for b in warmup:
             self.one(b, "language", 0.0)
+        if warmup:
+            self.compile_rounded(warmup, held)
         if self.device.type == "cuda":
             torch.cuda.synchronize()
         self.log(event="compiled", steps=self.step)
-        begin = saved = time.monotonic()
-        spent, epoch, stage, recent = 0.0, 0, "language", []
-        while spent < 1.0:
-            stage = "chat" if spent >= CHAT_FROM else "language"
-            for b in source.epoch(self.a.seed * 100 + epoch, SHARES[stage]):
-                spent = (time.monotonic() - begin) / (60 * self.a.minutes)
-                if spent >= 1.0:
-                    break
-                if spent >= ROUND_FROM and not self.sim:
-                    self.sim = self.opt.is_rounding = True
-                    self.log(event="rounding on", step=self.step)
-                if stage == "language" and spent >= CHAT_FROM:
-                    stage = "chat"
-                    break
-                recent.append(self.one(b, stage, spent))
-                if self.step % self.a.log_every == 0:
-                    self.report(recent, begin, spent, epoch, stage)
-                    recent = []
-                if self.step % self.a.validate_every == 0:
-                    self.log(step=self.step, **validate(self.model, held, self.dtype, self.sim))
-                if time.monotonic() - saved > self.a.save_seconds:
-                    self.save()
-                    saved = time.monotonic()
+        self.begin = self.saved = time.monotonic()
+        epoch = 0
+        while self.spent() < 1.0:
+            stage = "chat" if self.spent() >= CHAT_FROM else "language"
+            self.one_epoch(source, held, epoch, stage)
             epoch += 1
         self.sim = self.opt.is_rounding = True
         self.opt.publish()
-        self.log(event="done", step=self.step, epochs=epoch, n_tokens=self.n_tokens,
-                 **validate(self.model, held, self.dtype, self.sim))  # fmt: skip
+        figures = validate(self.model, held, self.dtype, self.sim)
+        self.log(event="done", step=self.step, epochs=epoch, n_tokens=self.n_tokens, **figures)
         self.save()
 
-    def report(self, recent: list, begin: float, spent: float, epoch: int, stage: str) -> None:
+    def spent(self) -> float:
+        """Part of the minutes that has passed."""
+        return (time.monotonic() - self.begin) / (60 * self.a.minutes)
+
+    def one_epoch(
+        self, source: batches.Source, held: list[Batch], epoch: int, stage: str
+    ) -> None:
+        """Steps until the data, the stage or the time ends."""
+        recent = []
+        for b in source.epoch(self.a.seed * 100 + epoch, SHARES[stage]):
+            spent = self.spent()
+            if spent >= 1.0 or (stage == "language" and spent >= CHAT_FROM):
+                return
+            if spent >= ROUND_FROM and not self.sim:
+                self.sim = self.opt.is_rounding = True
+                self.log(event="rounding on", step=self.step)
+            recent.append(self.one(b, stage, spent))
+            if self.step % self.a.log_every == 0:
+                self.report(recent, spent, epoch, stage)
+                recent = []
+            if self.step % self.a.validate_every == 0:
+                self.log(step=self.step, **validate(self.model, held, self.dtype, self.sim))
+            if time.monotonic() - self.saved > self.a.save_seconds:
+                self.save()
+
+    def compile_rounded(self, warmup: list[Batch], held: list[Batch]) -> None:
+        """Compile the graphs of the last quarter and of validation, without a step."""
+        for b in warmup:
+            trace = Trace(want_index_loss=b.shape[1] >= INDEX_FROM_TOKENS)
+            loss, _ = losses(self.model, b, self.dtype, True, trace)
+            (loss.mean() + sum(x.mean() for x in trace.index_losses)).backward()
+        for p in self.model.parameters():
+            p.grad = None
+        for sim in (False, True):
+            validate(self.model, held[:1], self.dtype, sim)
+
+    def report(self, recent: list, spent: float, epoch: int, stage: str) -> None:
         loss = torch.stack([x for x, _ in recent]).mean().item()
         index = torch.stack([x for _, x in recent])
         index = (index.sum() / (index > 0).sum().clamp_min(1)).item()
-        tps = self.n_tokens / (time.monotonic() - begin)
-        self.log(step=self.step, epoch=epoch, stage=stage, progress=round(spent, 4), loss=round(loss, 4),
-                 index_kl=round(index, 4), ktok_s=round(tps / 1e3, 1))  # fmt: skip
+        tps = self.n_tokens / (time.monotonic() - self.begin)
+        self.log(
+            step=self.step,
+            epoch=epoch,
+            stage=stage,
+            progress=round(spent, 4),
+            loss=round(loss, 4),
+            index_kl=round(index, 4),
+            dropped=int(self.opt.n_dropped),
+            ktok_s=round(tps / 1e3, 1),
+        )
         if loss != loss:
             raise FloatingPointError(f"the loss is not a number at step {self.step}")
 
     def save(self) -> None:
+        self.saved = time.monotonic()
         checkpoint.save(
             Path(self.a.out) / "target.pt", self.model.c, self.model, self.opt, step=self.step
         )
@@ -230,7 +244,7 @@ def main() -> None:
     torch.set_float32_matmul_precision("high")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     vocab = tokenizer.Vocabulary.load(a.prepared / "vocab.json")
-    words = json.loads((a.prepared / "words.json").read_text())
+    words = data.read_words(a.prepared / "words.json")
     mix = data.build(a.corpus, vocab, words, a.seed, a.workers)
     mix.save(a.out / "mix.npz")
     sizes = {k: [len(t.lengths), len(t.flat)] for k, t in mix.train.items()}
