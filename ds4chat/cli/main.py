@@ -87,6 +87,7 @@ def _serve(
     if pair is None:
         return _without_model(given, values)
     how = start.make(values, pair)
+    _check_knobs()
     if not busy.may_open(pair.model, values.when_busy, _asker()):
         return EXIT_FAILED
     log_path = dirs.log_dir() / "engine.log"
@@ -101,6 +102,15 @@ def _serve(
         return lines.one_shot(link, how, printer, prompt)
     print(lines.GREETING, file=sys.stderr)
     return lines.line_mode(link, how, printer, lines.ask_for_line)
+
+
+def _check_knobs() -> None:
+    """Refuse unusable variables of ds4's scheduler now, and not in the engine's process."""
+    knobs = settings.dspark_knobs()
+    if knobs:
+        from ds4chat.engine.policy_window import WindowKnobs
+
+        WindowKnobs.from_mapping(knobs)
 
 
 def _asker() -> busy.Ask | None:
