@@ -10,14 +10,15 @@ from typing import Any
 from ds4chat import __version__, settings
 from ds4chat.cli import completion
 
-COMMANDS = ("inspect", "bench", "race")
+COMMANDS = ("inspect", "bench", "race", "sessions")
 """Subcommands: modules of this package with a function `run(argv) -> exit status`."""
 
 USAGE = """\
 ds4chat [MODEL] [options]
        ds4chat inspect FILE [--pair OTHER] [--json] [--tensors] [--sha256]
        ds4chat bench WHAT [options]
-       ds4chat race [PRESET | PROMPT] [options]"""
+       ds4chat race [PRESET | PROMPT] [options]
+       ds4chat sessions WHAT [options]"""
 DESCRIPTION = """\
 Chat with DeepSeek-V4-Flash in the terminal, with exact DSpark speculative decoding.
 With -p, -f or text on standard input: answer once on standard output."""
@@ -56,6 +57,9 @@ class Arguments:
     verbose: bool = False
     inspect: bool = False
     completion: str | None = None
+    resume: str | None = None
+    is_continued: bool = False
+    sessions: str | None = None
     notices: tuple[str, ...] = field(default=())
 
     @property
@@ -87,6 +91,8 @@ def parse(argv: Sequence[str]) -> Arguments:
         if found.get("model", positional) != positional:
             _parser().error(f"two models: {positional} and {found['model']}")
         found["model"] = positional
+    if own["resume"] is not None and own["is_continued"]:
+        _parser().error("--resume NAME or --continue, not both")
     if own["prompt"] is not None and own["prompt_file"] is not None:
         _parser().error("give the prompt with -p or with -f, not both")
     return Arguments(
@@ -97,6 +103,9 @@ def parse(argv: Sequence[str]) -> Arguments:
         verbose=own["verbose"],
         inspect=own["inspect"],
         completion=own["completion"],
+        resume=own["resume"],
+        is_continued=own["is_continued"],
+        sessions=own["sessions"],
         notices=tuple(notices),
     )
 
@@ -128,6 +137,7 @@ def _unescaped(text: str | None) -> str:
 _OWN = (
     "positional", "prompt", "prompt_file", "json", "verbose", "inspect",
     "greedy", "mtp_exact_sampling", "ignored", "completion",
+    "resume", "is_continued", "sessions",
 )  # fmt: skip
 
 
@@ -156,6 +166,9 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
     add("--json", action="store_true", help="one shot: JSON Lines, tokens with provenance")
     add("-v", "--verbose", action="store_true", help="one shot: statistics on standard error")
     add("--inspect", action="store_true", help="show what the model file holds and leave")
+    add("-r", "--resume", metavar="NAME", help="go on with a saved session")
+    add("--continue", dest="is_continued", action="store_true", help="with the latest one")
+    add("--sessions", metavar="DIR", help="where sessions lie (default: your data folder)")
     add("--greedy", action="store_true", help="--temp 0 --no-spec")
     add("--mtp-exact-sampling", action="store_true", help="ds4's: sampling is always exact")
     for flag, metavar, why in _IGNORED:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ds4chat import paths, settings
+from ds4chat.cli import keep as keeping
 from ds4chat.cli.start import Start
 from ds4chat.protocol.engine import EngineLink
 
@@ -26,6 +27,7 @@ def open_chat(
     values: settings.Settings,
     log_path: Path | None,
     *,
+    keep: keeping.Keep | None = None,
     first_command: str = "",
     on_exit: Callable[[Ds4ChatApp], int] | None = None,
 ) -> int:
@@ -36,6 +38,7 @@ def open_chat(
         start: how replies are asked for.
         values: for the looks.
         log_path: the engine's log; None: the recorded tour, which has no engine.
+        keep: where the chat is saved; None: nowhere.
         first_command: a slash command to run when the model is ready.
         on_exit: called after a person left; gives the exit status.
 
@@ -47,6 +50,7 @@ def open_chat(
     from ds4chat.tui.app import TOUR_BANNER, Ds4ChatApp
     from ds4chat.tui.keys import SCREEN_KEYS
     from ds4chat.tui.options import ChatOptions
+    from ds4chat.tui.sessions_hook import SessionsPlan
 
     dirs = paths.UserDirs.from_variables(settings.path_variables())
     options = ChatOptions(
@@ -67,12 +71,16 @@ def open_chat(
         banner=TOUR_BANNER if log_path is None else "",
         log_path=str(log_path or ""),
         first_command=first_command,
+        sessions=SessionsPlan(root=keep.root, is_usual=keep.is_usual, resume=keep.resume)
+        if keep is not None
+        else None,
     )
     app = Ds4ChatApp(link, start.load, options)
     try:
         status = asyncio.run(_run(app))
     finally:
         link.close()
+        keeping.finish(app)
     return on_exit(app) if on_exit is not None and status == EXIT_OK else status
 
 

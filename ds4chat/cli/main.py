@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ds4chat import paths, settings
-from ds4chat.cli import arguments, busy, completion, crash, lines, models, start
+from ds4chat.cli import arguments, busy, completion, crash, keep, lines, models, start
 from ds4chat.cli.arguments import Arguments
 from ds4chat.cli.printers import JsonPrinter, Printer, TextPrinter
 from ds4chat.client.spawn import EngineProcess, OnSaid
@@ -87,6 +87,7 @@ def _serve(
     if pair is None:
         return _without_model(given, values)
     how = start.make(values, pair)
+    kept = _kept(given, dirs)
     _check_knobs()
     if not busy.may_open(pair.model, values.when_busy, _asker()):
         return EXIT_FAILED
@@ -94,7 +95,7 @@ def _serve(
     if not _wants_lines(given):
         from ds4chat.cli import chat
 
-        return chat.open_chat(make_link(log_path), how, values, log_path)
+        return chat.open_chat(make_link(log_path), how, values, log_path, keep=kept)
     prompt = _prompt(given)
     printer = _printer(given, values)
     link = make_link(log_path, on_said=_echo)
@@ -102,6 +103,17 @@ def _serve(
         return lines.one_shot(link, how, printer, prompt)
     print(lines.GREETING, file=sys.stderr)
     return lines.line_mode(link, how, printer, lines.ask_for_line)
+
+
+def _kept(given: Arguments, dirs: paths.UserDirs) -> keep.Keep | None:
+    """Where the chat is kept; None: answers on standard output are not."""
+    if not _wants_lines(given):
+        return keep.choose(given, dirs)
+    if given.resume is not None or given.is_continued:
+        raise SettingsError(
+            "resuming a session needs the full screen", "Leave -p and pipes out."
+        )
+    return None
 
 
 def _check_knobs() -> None:

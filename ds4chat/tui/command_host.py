@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ds4chat.tui.controller import ChatController
 from ds4chat.tui.race.card import SpeedCard
+from ds4chat.tui.sessions_desk import SessionDesk
 
 
 class CommandHost(Protocol):
@@ -16,6 +17,10 @@ class CommandHost(Protocol):
     @property
     def chat(self) -> ChatController:
         """The chat."""
+
+    @property
+    def sessions(self) -> SessionDesk | None:
+        """What keeps the chat; None: nothing does."""
 
     def fill_prompt(self, text: str) -> None:
         """Put text into the prompt."""
@@ -46,6 +51,9 @@ class CommandHost(Protocol):
 
     def action_edit_prompt(self) -> None:
         """Edit the prompt in the person's editor."""
+
+    def action_sessions(self) -> None:
+        """Show saved sessions."""
 
     def action_settings(self) -> None:
         """Show the settings screen."""

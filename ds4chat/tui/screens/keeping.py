@@ -1,0 +1,66 @@
+"""The part of the chat screen that keeps sessions."""
+
+from __future__ import annotations
+
+from textual.message import Message
+
+from ds4chat.errors import SessionFileError
+from ds4chat.protocol.events import Event
+from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.screens.preferences import PreferenceScreen
+from ds4chat.tui.screens.sessions import SessionsScreen
+from ds4chat.tui.sessions_desk import SessionDesk
+
+
+class SessionTrouble(Message):
+    """A transcript could not be written. Posted from the thread that writes it."""
+
+    def __init__(self, error: SessionFileError) -> None:
+        super().__init__()
+        self.error = error
+
+
+class KeepingScreen(PreferenceScreen):
+    """Opens sessions and says what goes wrong with them."""
+
+    _desk: SessionDesk | None = None
+
+    @property
+    def sessions(self) -> SessionDesk | None:
+        """What keeps the chat; None: nothing does."""
+        return self._desk
+
+    def keep_sessions(self, options: ChatOptions) -> None:
+        """Keep this chat, if sessions have a place."""
+        if options.sessions is not None:
+            self._desk = SessionDesk(
+                self.chat, options.sessions, options.settings, self._trouble
+            )
+
+    def kept(self, event: Event) -> bool:
+        """Let the session take an event in first; True: it is not for the chat."""
+        return self.sessions is not None and self.sessions.report(event)
+
+    def resume_first(self) -> None:
+        """Open the session that was named at the start."""
+        desk = self.sessions
+        if desk is not None and desk.plan.resume:
+            desk.attempt(lambda: desk.open(desk.plan.resume))
+
+    def action_sessions(self) -> None:
+        """Show saved sessions."""
+        if self.sessions is None:
+            self.hint("This chat is not kept: the recorded tour saves nothing.")
+        else:
+            self.app.push_screen(SessionsScreen(self.sessions))
+
+    def _trouble(self, error: SessionFileError) -> None:
+        try:
+            self.post_message(SessionTrouble(error))
+        except RuntimeError:
+            return  # the loop is closed: the screen is gone
+
+    def on_session_trouble(self, message: SessionTrouble) -> None:
+        """Say that the disk fails."""
+        if self.sessions is not None:
+            self.sessions.tell(message.error)
