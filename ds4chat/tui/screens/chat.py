@@ -123,7 +123,7 @@ class ChatScreen(KeepingScreen):
         self._prompt.focus()
         self._fit_panel()
         self.show_now()
-        self.resume_first()
+        self.call_after_refresh(self.resume_first)
 
     def report(self, event: Event) -> None:
         """Take in an event of the engine."""
