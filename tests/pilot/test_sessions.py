@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,8 @@ async def saved(chat: Chat) -> str:
     desk = desk_of(chat)
     session = desk.session
     assert session is not None
-    n_asked = len(chat.engine.sent(SaveSnapshot))
+    folder = str(session.snapshots_dir)
+    n_asked = sum(command.folder == folder for command in chat.engine.sent(SaveSnapshot))
     await chat.until(lambda: len(session.tree.snapshots) >= n_asked)
     return desk.close()
 
@@ -132,7 +134,9 @@ async def test_the_kv_is_restored_before_a_queued_message_is_sent(
         await chat.send("two")
         chat.engine.send(Submit(request_id=-9, turn_id=99, messages=()))
         await chat.until(lambda: len(chat.chat.conversation.turns) == 2)
-        kinds = [type(c) for c in chat.engine.commands if isinstance(c, RestoreSnapshot | Submit)]
+        kinds = [
+            type(c) for c in chat.engine.commands if isinstance(c, RestoreSnapshot | Submit)
+        ]
         assert kinds[-2:] == [RestoreSnapshot, Submit]
         await chat.until(lambda: not chat.chat.is_busy)
         await saved(chat)
@@ -225,6 +229,7 @@ async def test_a_killed_program_loses_nothing_that_was_shown(
     folder.mkdir()
     (folder / "transcript.jsonl").write_bytes(left)
     async with open_chat(Reply(answer="On."), options=kept(tmp_path, "killed")) as chat:
+        await chat.until(lambda: chat.chat.conversation.turns)
         assert chat.chat.conversation.turns[0].answer_text == text != ""
         await chat.ask("and?")
         await saved(chat)
@@ -307,6 +312,7 @@ async def test_a_second_window_is_read_only_until_it_takes_over(
         await first.until(lambda: session.tree.snapshots)
         session.flush()
         async with open_chat(script=SCRIPT, options=kept(tmp_path, session.name)) as second:
+            await second.until(lambda: "read-only here" in second.transcript())
             assert f"process {os.getpid()}" in second.transcript().replace("\n", " ")
             assert "First answer" in second.transcript()
             await second.send("two")
@@ -342,21 +348,15 @@ async def test_ids_of_another_model_are_not_sent(open_chat: OpenChat, tmp_path: 
     async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
         await chat.ask("one")
         name = await saved(chat)
-    info = SCRIPT.info
-    other = Script(
-        replies=SCRIPT.replies, info=type(info)(**{**_fields(info), "name": "another"})
-    )
+    other = replace(SCRIPT, info=replace(SCRIPT.info, name="another"))
     async with open_chat(script=other, options=kept(tmp_path, name)) as chat:
+        await chat.until(lambda: chat.chat.conversation.turns)
         await chat.ask("two")
         reply = chat.engine.sent(Submit)[-1].messages[1]
         assert (reply.text, reply.ids) == ("First **answer**.", ())
         assert "are read as text" in chat.transcript()
         await saved(chat)
     assert on_disk(tmp_path, name).turns[1].ids
-
-
-def _fields(value: object) -> dict[str, object]:
-    return {name: getattr(value, name) for name in type(value).__slots__}  # type: ignore[attr-defined]
 
 
 async def test_a_full_disk_is_told_once_and_the_chat_goes_on(

@@ -42,10 +42,14 @@ class KeepingScreen(PreferenceScreen):
         return self.sessions is not None and self.sessions.report(event)
 
     def resume_first(self) -> None:
-        """Open the session that was named at the start."""
+        """Open the session that was named at the start, once the transcript has a width."""
         desk = self.sessions
-        if desk is not None and desk.plan.resume:
-            desk.attempt(lambda: desk.open(desk.plan.resume))
+        if desk is None or not desk.plan.resume:
+            return
+        if self.transcript.size.width:
+            self.transcript.call_later(desk.attempt, lambda: desk.open(desk.plan.resume))
+        else:
+            self.call_after_refresh(self.resume_first)
 
     def action_sessions(self) -> None:
         """Show saved sessions."""
