@@ -37,9 +37,15 @@ class RaceDesk:
         owner = next((race for race in self.races if race.owns(event)), None)
         if owner is not None:
             owner.report(event)
+            if owner.is_over and not owner.ended_at:
+                owner.ended_at = _now()
         return owner
 
     def card(self, race: Race, info: ModelInfo, support_path: str) -> SpeedCard:
-        """The card of a race, dated now."""
-        now = datetime.now().astimezone().isoformat(timespec="seconds")
-        return make_card(race, info, support_path, self._machine, now)
+        """The card of a race, dated when it ended."""
+        dated = race.ended_at or _now()
+        return make_card(race, info, support_path, self._machine, dated)
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -73,6 +73,7 @@ class Race:
         self.recorded: list[Recorded] = []
         self.trouble = ""
         self.n_starts = 0
+        self.ended_at = ""  # ISO 8601; whoever has a calendar writes it
         self._send = send
         self._number = number
         self._requests: dict[int, Side | None] = {}  # unanswered; the lane of a `Submit`
@@ -83,7 +84,7 @@ class Race:
     def start(self) -> None:
         """Ask in both lanes. The speculative one goes first only into the queue."""
         self.n_starts += 1
-        self.phase, self.trouble = Phase.READING, ""
+        self.phase, self.trouble, self.ended_at = Phase.READING, "", ""
         self.recorded = []
         self._sides.clear()
         for side in (Side.SPEC, Side.PLAIN):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from ds4chat.demo.script import default_info
 from ds4chat.protocol.commands import Cancel, CloseSession, Pause, Resume
 from ds4chat.protocol.events import (
     Done,
@@ -163,6 +164,7 @@ def test_the_desk_hands_out_events_and_forgets_ended_races() -> None:
     assert desk.report(finished(3, ())) is None
     assert desk.report(finished(turn_id, IDS)) is first
     assert desk.report(finished(turn_of(first, Side.SPEC), IDS)) is first
+    assert desk.card(first, default_info(), "").measured_at == first.ended_at != ""
     second, _ = make_race()
     desk.add(second)
     assert desk.races == [second]
