@@ -338,7 +338,6 @@ class ChatController:
             self.view.fill_prompt(text)
             return
         turn = self.conversation.ask(text, self.think)
-        self.keeper.asked(turn)
         request_id = self.request()
         self.submits[request_id] = turn.turn_id
         self.view.transcript.add_user(text, turn.turn_id)
@@ -355,6 +354,7 @@ class ChatController:
                 keep_reasoning=self.keep_reasoning,
             )
         )
+        self.keeper.asked(turn)  # behind it: the engine need not wait for a disk
 
     def reset_figures(self) -> None:
         """Forget the figures of replies; what is known of the engine stays."""

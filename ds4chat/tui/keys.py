@@ -103,7 +103,6 @@ SCREEN_KEYS = (
         keys="ctrl+r",
         action="sessions",
         shown="^R",
-        label="sessions",
         summary="saved sessions: open, rename, delete",
     ),
     KeyRow(

@@ -34,7 +34,7 @@ class Keeper(Protocol):
         """Whether a message may be sent; says why not."""
 
     def asked(self, turn: Turn) -> None:
-        """A message is about to be sent."""
+        """A message was sent; none of its events came yet."""
 
     def rewound(self, turn_id: int) -> None:
         """That turn and all after it were taken back."""
