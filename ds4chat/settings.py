@@ -159,11 +159,9 @@ class Settings:
     backend: str = _setting(
         "auto", "Where MLX runs.", choices=("auto", "metal", "cuda", "cpu"),
         flags="--backend", shortcuts={"--metal": "metal", "--cuda": "cuda", "--cpu": "cpu"})
-    cpu_blas: str = _setting(
-        "auto",
-        "Fast CPU matrix product, built once with the system's C compiler; off: MLX's own.",
-        choices=("auto", "off"),
-    )
+    cpu_blas: bool = _setting(
+        True, "Fast CPU matrix product, built once with the system's C compiler.",
+        shortcuts={"--cpu-blas": True, "--no-cpu-blas": False})
     ctx: int | None = _setting(
         None, "Context in tokens; auto: the model's own, at most 32,768.",
         bounds=(16, math.inf), flags="-c --ctx", metavar="N")

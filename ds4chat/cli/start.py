@@ -50,6 +50,7 @@ def make(settings: Settings, pair: Pair | None) -> Start:
             backend=settings.backend,
             ctx=settings.ctx,
             kv_fp8=settings.kv_fp8,
+            cpu_blas=settings.cpu_blas,
             spec=spec,
         ),
         sampling=Sampling(

@@ -31,7 +31,8 @@ OpenEngine = Callable[[Load, LoadProgress], HostedEngine]
 
 def open_engine(load: Load, progress: LoadProgress) -> HostedEngine:
     """Open the model and support file that `load` names."""
-    if load.backend in ("auto", "cpu"):
+    is_wanted = load.cpu_blas and settings.load().cpu_blas  # the environment may forbid it
+    if is_wanted and load.backend in ("auto", "cpu"):
         _use_fast_products(progress)
     from ds4chat.engine.engine import Engine  # noqa: PLC0415
     from ds4chat.engine.policy_window import WindowKnobs  # noqa: PLC0415
@@ -58,7 +59,5 @@ def _use_fast_products(progress: LoadProgress) -> None:
     from ds4chat.ops import cpu_blas  # noqa: PLC0415
 
     dirs = UserDirs.from_variables(settings.path_variables())
-    if settings.load(config_file=dirs.config_file).cpu_blas == "off":
-        return
     progress("preparing the fast matrix product", 0, 0)
     cpu_blas.enable(dirs.build_dir(), kernels_dir() / "cpu_sgemm.c")

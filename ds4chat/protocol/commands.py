@@ -21,6 +21,7 @@ class Load:
     backend: str = "auto"
     ctx: int | None = None  # None: the engine's default for this file
     kv_fp8: bool = True
+    cpu_blas: bool = True  # on the CPU, the fast matrix product if it can be built
     spec: SpecOptions = field(default_factory=SpecOptions)
 
 

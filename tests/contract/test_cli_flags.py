@@ -24,6 +24,8 @@ SETS: list[tuple[str, dict[str, object]]] = [
     ("--quality", {"spec": False}),
     ("--spec --plain", {"spec": False}),
     ("--policy window", {"policy": "window"}),
+    ("--cpu-blas", {"cpu_blas": True}),
+    ("--no-cpu-blas", {"cpu_blas": False}),
     ("--kv-fp8", {"kv_fp8": True}),
     ("--no-kv-fp8", {"kv_fp8": False}),
     ("--draft-max 3", {"draft_max": "3"}),
