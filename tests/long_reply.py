@@ -36,6 +36,7 @@ class Mark:
     tps: float
     rss_mb: float
     active_mb: float
+    pool_mb: float  # freed buffers that MLX keeps for reuse
     n_arrays: int
 
 
@@ -96,6 +97,7 @@ def watch(
                     tps=every / seconds,
                     rss_mb=resident_mb(),
                     active_mb=mx.get_active_memory() / (1 << 20),
+                    pool_mb=mx.get_cache_memory() / (1 << 20),
                     n_arrays=sum(isinstance(o, mx.array) for o in gc.get_objects()),
                 )
             )
@@ -108,7 +110,7 @@ def watch(
 def _show(mark: Mark) -> None:
     sys.stdout.write(
         f"{mark.n:6d} tokens  {mark.tps:6.1f} tok/s  RSS {mark.rss_mb:7.1f} MB  "
-        f"MLX {mark.active_mb:7.2f} MB  {mark.n_arrays:5d} arrays\n"
+        f"MLX {mark.active_mb:6.2f} + {mark.pool_mb:6.2f} MB  {mark.n_arrays:5d} arrays\n"
     )
     sys.stdout.flush()
 
