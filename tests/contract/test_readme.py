@@ -54,7 +54,7 @@ def test_the_table_of_flags_leaves_no_setting_out() -> None:
     shown = {flag for part in code() for flag in FLAG.findall(part)}
     for row in settings.rows():
         flags = {*row.flags, *(flag for flag, _ in row.shortcuts)}
-        assert not flags or flags & shown or row.name in {"kv_fp8", "theme"}, row.name
+        assert not flags or flags & shown, row.name
 
 
 def test_every_slash_command_that_is_named_exists() -> None:
