@@ -16,6 +16,7 @@ from ds4chat.cli import (
     bench_prefill,
     bench_snapshot,
     bench_spec,
+    bench_ui,
     bench_verify,
 )
 
@@ -30,7 +31,10 @@ def run(argv: Sequence[str]) -> int:
     options = _parse(argv)
     if options.what in _OF_A_MODEL:
         return bench_engine.run(_OF_A_MODEL[options.what].BENCH, options)
-    if options.what == "snapshot":
+    if options.what == "ui":
+        result = bench_ui.bench_ui(options.tokens, options.tps, options.keys, options.size)
+        text = bench_ui.render(result)
+    elif options.what == "snapshot":
         result = bench_snapshot.bench_snapshot(options.tokens, options.model, options.support)
         text = bench_snapshot.render(result)
     else:
@@ -54,6 +58,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     snapshot.add_argument("--model", help="a GGUF (default: a small made-up model)")
     snapshot.add_argument("--support", help="its support file")
     snapshot.add_argument("--json", action="store_true", help="print JSON")
+    bench_ui.add_parser(kinds.add_parser("ui", help="time from key to screen"))
     for name, module in _OF_A_MODEL.items():
         module.add_parser(kinds.add_parser(name, help=module.BENCH.title))
     return parser.parse_args(argv)

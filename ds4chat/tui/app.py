@@ -78,7 +78,14 @@ class Ds4ChatApp(App[None]):
         except Ds4Error as error:
             failed = EngineFailed(message=error.message, hint=error.hint)
             self.chat_screen.report(failed)
-        # What lives now lives on: keep the collector from scanning it again and again.
+        self.settle_memory()
+
+    def settle_memory(self) -> None:
+        """Keep the collector from scanning again and again what lives now; it lives on.
+
+        For the end of the start and for after a long transcript was filled in: a full
+        collection of it takes longer than a key may.
+        """
         gc.collect()
         gc.freeze()
         gc.set_threshold(20_000, 20, 50)

@@ -8,6 +8,7 @@ import pytest
 from textual import events
 from textual.app import App, ComposeResult
 from textual.drivers._writer_thread import WriterThread
+from textual.geometry import Region
 from textual.pilot import Pilot
 
 from ds4chat.protocol.types import Channel, Source
@@ -352,3 +353,19 @@ async def test_a_long_transcript_is_wrapped_when_resizing_pauses() -> None:
                 break
         assert f"899 {words}".strip() in screen_text(widget)
         assert widget.scroll_y == widget.max_scroll_y
+
+
+async def test_a_line_that_stays_is_not_painted_again_when_the_view_scrolls() -> None:
+    async with opened(40, 10) as (widget, pilot):
+        widget.append(1, Channel.ANSWER, [span(f"line {n}\n\n") for n in range(40)])
+        widget.flush()
+        await pilot.pause()
+        before = widget.render_lines(Region(0, 4, 40, 6))
+        widget.append(1, Channel.ANSWER, [span("more\n\n")])
+        widget.flush()
+        await pilot.pause()
+        after = widget.render_lines(Region(0, 2, 40, 6))
+        assert [strip.text for strip in after[:4]] == [strip.text for strip in before[:4]]
+        assert all(a is b for a, b in zip(after[:4], before[:4], strict=True))
+        cropped = widget.render_lines(Region(5, 2, 3, 1))[0]
+        assert cropped.text == before[0].text[5:8]

@@ -44,7 +44,7 @@ from ds4chat.tui.widgets.status import StatusLines
 from ds4chat.tui.widgets.transcript import Transcript
 
 PANEL_MIN_COLUMNS = 100
-REDRAW_S = 0.1  # how late figures may be that change with every token
+REDRAW_S = 0.2  # how late figures may be that change with every token
 QUIT_ARMED_S = 3.0  # how long the first Ctrl+C counts
 LONG_REPLY_S = 10.0  # replies of this length ring the bell when nobody looks
 
@@ -139,10 +139,10 @@ class ChatScreen(KeepingScreen):
         """Redraw everything around the transcript."""
         if not self.is_mounted:
             return
-        self._header.refresh()
+        self._header.show()
         self._panel.show(self.chat.figures, self.transcript.colour_mode)
         self._status.show(self.chat)
-        self._keybar.refresh()
+        self._keybar.show()
         self._show_title()
 
     def show_soon(self) -> None:

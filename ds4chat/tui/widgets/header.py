@@ -62,10 +62,16 @@ class HeaderLine(Widget):
     def __init__(self, chat: ChatController) -> None:
         super().__init__(id="header")
         self._chat = chat
+        self._shown: tuple[str, str] | None = None
+
+    def show(self) -> None:
+        """Redraw if anything changed: a frame costs every widget that is drawn."""
+        if fit(self._chat, self.size.width) != self._shown:
+            self.refresh()
 
     def render(self) -> Content:
         """The line."""
-        left, right = fit(self._chat, self.size.width)
+        left, right = self._shown = fit(self._chat, self.size.width)
         gap = max(1, self.size.width - len(left) - len(right) - 11)
         return Content.assemble(
             (" ds4chat  ", "bold $primary"), left, " " * gap, (right, "bold")

@@ -60,6 +60,16 @@ class KeyBar(Widget):
         self._chat = chat
         self._rows = rows
         self._is_on_turn = False
+        self._shown: list[tuple[str, str]] = []
+
+    def show(self) -> None:
+        """Redraw if anything changed."""
+        if self._labels() != self._shown:
+            self.refresh()
+
+    def _labels(self) -> list[tuple[str, str]]:
+        found = list(TURN_KEYS) if self._is_on_turn else labels(self._chat, self._rows)
+        return fit(found, self.size.width)
 
     def show_turn_keys(self, is_on_turn: bool) -> None:
         """Show the keys of a marked turn, or those of the chat."""
@@ -68,8 +78,8 @@ class KeyBar(Widget):
 
     def render(self) -> Content:
         """The line."""
-        found = list(TURN_KEYS) if self._is_on_turn else labels(self._chat, self._rows)
+        self._shown = self._labels()
         shown: list[str | tuple[str, str]] = [" "]
-        for key, label in fit(found, self.size.width):
+        for key, label in self._shown:
             shown += [(key, "bold $primary"), f" {label}  "]
         return Content.assemble(*shown)

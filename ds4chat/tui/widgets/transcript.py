@@ -70,7 +70,6 @@ class Transcript(TranscriptTools):
         self._timer: Timer | None = None
         self._resize_timer: Timer | None = None
         self._pace = Pace(clock)
-        self._is_painting = False
 
     # What the application says
 
@@ -313,18 +312,28 @@ class Transcript(TranscriptTools):
         return self.get_component_rich_style(f"transcript--{name}")
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """Draw rows for the screen."""
-        self._is_painting = True
-        try:
-            return super().render_lines(crop)
-        finally:
-            self._is_painting = False
+        """Draw rows for the screen.
+
+        Textual's own way copies every strip in every frame. Here a line that stays the same
+        stays the same object, so that its filtered and encoded forms, which Textual keeps with
+        the strip, are found again when the view scrolls.
+        """
+        width, top = self.region.width, self.scroll_offset.y
+        background = self.background_colors[1]
+        blank = Strip.blank(width, self.rich_style)
+        strips = []
+        for y in range(crop.y + top, crop.bottom + top):
+            strip = self._painter.strip(y, blank)
+            for line_filter in self.get_line_filters():
+                strip = strip.apply_filter(line_filter, background)
+            strips.append(strip)
+        if crop.column_span != (0, width):
+            strips = [strip.crop(*crop.column_span) for strip in strips]
+        return strips
 
     def render_line(self, y: int) -> Strip:
-        """Draw one row of the viewport, or say what is there when the screen asks directly."""
-        line = y + self.scroll_offset.y
-        painter = self._painter
-        strip = painter.strip(line) if self._is_painting else painter.located(line)
+        """Say what is on a row of the view: the screen asks so, to find the pointer."""
+        strip = self._painter.located(y + self.scroll_offset.y)
         width = self.size.width
         if strip is None:
             return Strip.blank(width, self.rich_style)

@@ -19,7 +19,7 @@ from ds4chat.tui.widgets.transcript_rows import GUTTER, Column, Place, Row, Tone
 from ds4chat.tui.widgets.transcript_selection import selected_span
 from ds4chat.tui.widgets.transcript_styles import StyleBook
 
-MAX_STRIPS = 2000  # a strip owns about 1.4 kB of caches
+MAX_STRIPS = 800  # with its filtered form a strip owns several kB of caches
 
 MARK = "▌"  # beside the marked turn
 _SEARCHED = (Tone.USER, Tone.ANSWER, Tone.THINKING)
@@ -61,16 +61,23 @@ class Painter:
         for y in [y for y in self._strips if y >= top]:
             del self._strips[y]
 
-    def strip(self, y: int) -> Strip | None:
-        """The strip of a line, not padded; None beyond the end."""
+    def strip(self, y: int, blank: Strip) -> Strip:
+        """The strip of a line.
+
+        Args:
+            y: The line.
+            blank: An empty line of the wanted width and background; drawn beyond the end.
+        """
         strip = self._strips.get(y)
-        if strip is not None:
+        if strip is not None and strip.cell_length == blank.cell_length:
             self._strips.move_to_end(y)
             return strip
         place = self._column.place(y)
         if place is None:
-            return None
-        strip = self._strips[y] = self._paint(place)
+            return blank
+        style = next(iter(blank)).style
+        strip = self._paint(place).adjust_cell_length(blank.cell_length, style)
+        self._strips[y] = strip
         if len(self._strips) > MAX_STRIPS:
             self._strips.popitem(last=False)
         return strip

@@ -93,7 +93,6 @@ def test_prompt_leaves_f6_and_f7_alone() -> None:
 def test_no_two_actions_share_a_key() -> None:
     keys = [key for row in SCREEN_KEYS for key in row.keys.split(",")]
     assert len(keys) == len(set(keys))
-    assert not {"ctrl+r"} & set(keys)
 
 
 def test_completion_takes_the_common_beginning() -> None:
