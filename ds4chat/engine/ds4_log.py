@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from ds4chat.engine.api import RoundReport
 from ds4chat.engine.policy_base import PlainKind
 from ds4chat.protocol.types import Usage
+from ds4chat.protocol.usage import full_and_missed
 
 PREFIX = "ds4: DSpark "
 
@@ -79,7 +80,7 @@ def stats_line(usage: Usage) -> str:
         usage: the figures of the session.
     """
     cycles = usage.n_rounds + usage.n_no_draft + usage.n_draft_errors
-    full, missed = _full_and_missed(usage)
+    full, missed = full_and_missed(usage)
     partial = usage.n_rounds - full - missed
     counts: dict[str, int | str] = {
         "cycles": cycles,
@@ -107,16 +108,6 @@ def stats_line(usage: Usage) -> str:
         f"draft_len_hist={_hist(usage.draft_lens)} accepted_len_hist={_hist(usage.histogram)}"
     )
     return f"{_line('stats', counts)} {_times(usage)} {hists}"
-
-
-def _full_and_missed(usage: Usage) -> tuple[int, int]:
-    """Count rounds whose drafts were all accepted, and rounds whose first draft was rejected.
-
-    A rejection at place i is a round that tested i and did not accept it; a round without any
-    rejection was full.
-    """
-    rejected = [tested - accepted for accepted, tested in usage.by_position]
-    return usage.n_rounds - sum(rejected), rejected[0] if rejected else 0
 
 
 def _times(usage: Usage) -> str:

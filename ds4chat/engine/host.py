@@ -26,7 +26,6 @@ from ds4chat.engine.ds4_log import stats_line
 from ds4chat.engine.host_inbox import Accepted, Inbox, Nudge
 from ds4chat.engine.host_open import HostedEngine, LoadProgress, OpenEngine, open_engine
 from ds4chat.engine.host_snapshots import HostSnapshots
-from ds4chat.engine.stats import SessionStats
 from ds4chat.engine.turn_plan import TurnControls, TurnPlan, TurnTools
 from ds4chat.engine.turns import MIN_REPORT_S, Turn
 from ds4chat.errors import Ds4Error, EngineError, ModelFileError
@@ -54,6 +53,7 @@ from ds4chat.protocol.events import (
     TurnFinished,
 )
 from ds4chat.protocol.types import PROTOCOL_VERSION
+from ds4chat.protocol.usage import SessionStats
 from ds4chat.text.parse import ChannelSplitter
 from ds4chat.text.stops import StopGate
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from ds4chat.protocol.types import Policy, SpecState
+from collections.abc import Sequence
+
+from ds4chat.protocol.types import Policy, SpecState, Usage
+from ds4chat.protocol.usage import SessionStats, full_and_missed
 from ds4chat.tui import units
 from ds4chat.tui.controller import ChatController, Phase
 
@@ -45,7 +48,52 @@ def stats(chat: ChatController) -> str:
         )
     if figures.saved_s is not None and figures.ratio is not None:
         lines.append(f"Net saved: {figures.saved_s:+.1f} s ({figures.ratio:.2f}x)")
-    return "\n".join([*lines, speculation(chat)])
+    lines.append(speculation(chat))
+    if usages:
+        total = SessionStats()
+        for usage in usages:
+            total.add(usage)
+        lines += ["", f"All {len(usages)} replies:", *counts(total.usage)]
+        lines += ["", "The last reply:", *counts(usages[-1])]
+    return "\n".join(lines)
+
+
+def counts(usage: Usage) -> list[str]:
+    """Every count, time and histogram of one reply or of a sum, one kind a line."""
+    full, missed = full_and_missed(usage)
+    steps = {
+        "parked": usage.n_pause_skips,
+        "all drafts cut": usage.n_no_draft,
+        "near the end": usage.n_tail_skips,
+        "no room": usage.n_no_room,
+        "drafter failed": usage.n_draft_errors,
+    }
+    share = f" ({usage.n_accepted / usage.n_drafted:.0%})" if usage.n_drafted else ""
+    positions = [f"{a / t:.2f}" for a, t in usage.by_position if t]
+    other_s = usage.decode_s - usage.draft_s - usage.verify_s - usage.plain_s
+    times = {
+        "prefill": usage.prefill_s,
+        "draft": usage.draft_s,
+        "verify": usage.verify_s,
+        "plain": usage.plain_s,
+        "between": max(0.0, other_s),
+    }
+    return [
+        f"  tokens: {usage.n_tokens:,}, {usage.n_thinking:,} of them reasoning",
+        f"  rounds: {usage.n_rounds:,}, {full:,} full, {usage.n_rounds - full - missed:,} "
+        f"partial, {missed:,} missed the first draft",
+        f"  drafts: {usage.n_drafted:,} tested, {usage.n_accepted:,} accepted{share}",
+        f"  by position: {' '.join(positions) or 'nothing tested'}",
+        f"  accepted a round: {_histogram(usage.histogram)}",
+        f"  tested a step: {_histogram(usage.draft_lens)}",
+        f"  plain steps: {usage.n_plain_steps:,}"
+        + "".join(f", {n:,} {why}" for why, n in steps.items() if n),
+        "  time: " + ", ".join(f"{name} {units.seconds(s)}" for name, s in times.items()),
+    ]
+
+
+def _histogram(values: Sequence[int]) -> str:
+    return "  ".join(f"{n}:{count:,}" for n, count in enumerate(values) if count) or "none"
 
 
 def model(chat: ChatController) -> str:

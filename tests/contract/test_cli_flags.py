@@ -112,9 +112,8 @@ def test_one_shot_flags() -> None:
     "line",
     [
         "--temperature 1", "--mod a", "--no-such", "a.gguf b.gguf", "a.gguf -m b.gguf",
-        "-p hi -f x", "-p", "--theme",
-        # features that do not exist yet
-        "--resume x", "-r x", "--continue", "--sessions x", "--replay x",
+        "-p hi -f x", "-p", "--theme", "-r x --continue", "-r", "--sessions",
+        "--resume x --continue",
     ],
 )  # fmt: skip
 def test_what_does_not_exist_is_a_usage_error(

@@ -8,8 +8,9 @@ import pytest
 
 from ds4chat.engine.api import RoundReport
 from ds4chat.engine.policy_base import PlainKind
-from ds4chat.engine.stats import SessionStats, TurnStats
+from ds4chat.engine.stats import TurnStats
 from ds4chat.protocol.types import Usage
+from ds4chat.protocol.usage import SessionStats
 
 
 def verified(accepted: int, tested: int = 5, seconds: float = 0.030) -> RoundReport:
