@@ -9,7 +9,7 @@ from pathlib import Path
 from ds4chat.errors import SessionFileError, SettingsError
 from ds4chat.store import moves
 from ds4chat.store.library import resume_command
-from ds4chat.tui import sessions_export, sessions_rows, units
+from ds4chat.tui import sessions_export, sessions_manage, sessions_rows, units
 from ds4chat.tui.command_host import CommandHost, SlashCommand
 from ds4chat.tui.sessions_desk import SessionDesk
 
@@ -46,7 +46,7 @@ def _resume(host: CommandHost, args: str) -> None:
 
 def _save(desk: SessionDesk, name: str) -> None:
     if name:
-        desk.save_as(name)
+        sessions_manage.save_as(desk, name)
     elif desk.session is None:
         desk.chat.say("Nothing was said yet; a chat is saved from its first message on.")
     else:
@@ -64,13 +64,13 @@ def _rename(desk: SessionDesk, args: str) -> None:
     session = desk.session
     if session is None:
         raise SettingsError("nothing was said yet", "/save NAME begins a session of that name.")
-    desk.library.rename(session.name, _wanted(args, "/rename NAME"), session)
+    sessions_manage.rename(desk, session.name, _wanted(args, "/rename NAME"))
     desk.chat.say(f"This session is called {session.name} now.")
 
 
 def _delete(desk: SessionDesk, args: str) -> None:
     name = _wanted(args, "/del NAME")
-    desk.delete(name)
+    sessions_manage.delete(desk, name)
     desk.chat.say(f"Deleted {name}; /undelete {name} brings it back.")
 
 
@@ -80,7 +80,7 @@ def _undelete(desk: SessionDesk, args: str) -> None:
 
 
 def _strip(desk: SessionDesk, args: str) -> None:
-    freed = desk.strip(args)
+    freed = sessions_manage.strip(desk, args)
     desk.chat.say(f"{units.size(freed)} of KV freed; the text is kept.")
 
 
@@ -131,7 +131,7 @@ def _goto(desk: SessionDesk, args: str) -> None:
 
 def _takeover(desk: SessionDesk, _: str) -> None:
     session = desk.session
-    if session is None or not session.is_read_only:
+    if session is None or not desk.is_read_only:
         raise SettingsError("this session is yours already")
     desk.attempt(lambda: desk.open(session.name, takeover=True))
 

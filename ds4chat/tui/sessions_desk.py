@@ -7,6 +7,7 @@ asked for a snapshot, which costs the next prompt a copy and no write.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -26,7 +27,7 @@ from ds4chat.protocol.events import (
 )
 from ds4chat.protocol.types import ModelInfo
 from ds4chat.settings import Settings
-from ds4chat.store import moves
+from ds4chat.store import lock, moves
 from ds4chat.store.autosave import Autosaver
 from ds4chat.store.library import Library
 from ds4chat.store.records import (
@@ -82,6 +83,7 @@ class SessionDesk:
         self._loose: list[Record] = []
         self._engine_build = ""
         self._has_told = False
+        self._is_lost = False  # another window took the session over
         self._owes_differences = False
         chat.keeper = self
 
@@ -93,15 +95,17 @@ class SessionDesk:
     @property
     def is_read_only(self) -> bool:
         """Whether another window writes to the session."""
-        return self.session is not None and self.session.is_read_only
+        return self.session is not None and (self._is_lost or self.session.is_read_only)
 
     # What the chat tells.
 
     def may_ask(self) -> bool:
         """Whether a message may be sent; says why not."""
-        if self.is_read_only:
-            assert self.session is not None
-            owner = self.session.owner or "another window"
+        session = self.session
+        taker = lock.holder(session.folder) if session is not None else None
+        self._is_lost = self._is_lost or (taker is not None and taker.pid != os.getpid())
+        if session is not None and self.is_read_only:
+            owner = session.owner or taker or "another window"
             self.chat.say(
                 f"This session is read-only here: {owner} has it. /takeover makes it yours, "
                 "/save NAME goes on in a copy.",
@@ -198,6 +202,8 @@ class SessionDesk:
 
     def record(self, record: Record) -> None:
         """Take a record in; it is written soon."""
+        if self._is_lost:
+            return  # it was said, and nothing is asked any more
         try:
             if self.session is not None:
                 self.session.append(record)
@@ -207,6 +213,7 @@ class SessionDesk:
             if wrong:
                 raise SessionFileError(f"the session was not changed: {wrong}")
         except SessionFileError as error:
+            self._is_lost = self.session is not None and self.session.is_read_only
             self.tell(error)
 
     def recorded(self, session: Session, record: Record) -> None:
@@ -260,10 +267,10 @@ class SessionDesk:
             self._leave()
         session.write_through(lambda journal: Autosaver(journal, self._on_trouble))
         self.session = session
-        self._has_told = False
+        self._has_told = self._is_lost = False
 
     def _leave(self) -> None:
-        session, self.session = self.session, None
+        session, self.session, self._is_lost = self.session, None, False
         self._loose, self._tree = [], Tree()
         if session is not None:
             self.kv.leave(session)
@@ -275,7 +282,7 @@ class SessionDesk:
             SessionFileError: it cannot be opened; the chat stays where it is.
         """
         current = self.session
-        if current is not None and current.name == name and not current.is_read_only:
+        if current is not None and current.name == name and not self.is_read_only:
             self.chat.say(f"The session {name!r} is the one that you are in.")
             return
         self.kv.finish(name)
@@ -323,41 +330,6 @@ class SessionDesk:
         found = [f"  {line}" for line in lines]
         if found:
             self.chat.say("\n".join([f"{head}:", *found]))
-
-    def save_as(self, name: str) -> None:
-        """Go on in a session of that name: a copy, or the first of this chat.
-
-        Raises:
-            SessionFileError: the name cannot be used, or the disk refuses.
-        """
-        if self.session is None:
-            self.adopt_loose(self.library.create(name))
-        else:
-            self.session.flush()
-            self.attach(self.library.copy(self.session, name))
-        self.chat.say(f"This chat goes on as the session {name}.")
-
-    def delete(self, name: str) -> None:
-        """Put a session into the trash. Raises SessionFileError."""
-        if self.session is not None and self.session.name == name:
-            raise SessionFileError(
-                f"you are in the session {name!r}", "/new leaves it; then it can be deleted."
-            )
-        self.kv.finish(name)
-        self.library.delete(name)
-
-    def strip(self, name: str = "") -> int:
-        """Drop a session's KV snapshots, the chat's own by default; returns bytes freed.
-
-        Raises:
-            SessionFileError: there is no such session, or it cannot be changed.
-        """
-        current = self.session
-        if not name and current is None:
-            raise SessionFileError("there is no session yet", "/strip NAME")
-        chosen = name or (current.name if current is not None else "")
-        is_current = current is not None and current.name == chosen
-        return self.library.strip(chosen, current if is_current else None)
 
     def redraw(self) -> None:
         """Show the current branch."""

@@ -322,9 +322,13 @@ async def test_a_second_window_is_read_only_until_it_takes_over(
             await second.send("/takeover")
             await second.ask("two")
             assert await saved(second) == session.name
-        await first.send("mine")
-        await first.until(lambda: "read-only" in first.transcript() or not first.chat.is_busy)
+        await first.ask("mine")  # one process: the claim on the lock tells no other
         await first.until(lambda: session.is_read_only)
+        words = " ".join(first.transcript().split())
+        assert words.count("another window has taken this session over") == 1
+        assert "was not changed" not in words
+        await first.send("more")
+        assert first.prompt.text == "more"
         desk_of(first).close()
     assert [t.question for t in on_disk(tmp_path, session.name).path()] == ["one", "two"]
 

@@ -16,7 +16,7 @@ from textual.widgets.option_list import Option
 
 from ds4chat.errors import SessionFileError
 from ds4chat.store.summary import Summary
-from ds4chat.tui import sessions_rows, units
+from ds4chat.tui import sessions_manage, sessions_rows, units
 from ds4chat.tui.markdown.clean import clean_line
 from ds4chat.tui.sessions_desk import SessionDesk
 
@@ -138,11 +138,7 @@ class SessionsScreen(ModalScreen[None]):
         desk.attempt(lambda: desk.open(name))
 
     def _rename(self, name: str, new: str) -> str:
-        session = self._desk.session
-        is_open = session is not None and session.name == name
-        return (
-            f"Renamed to {self._desk.library.rename(name, new, session if is_open else None)}."
-        )
+        return f"Renamed to {sessions_manage.rename(self._desk, name, new)}."
 
     def _ask(self, words: str, value: str = "") -> None:
         line = self.query_one(Input)
@@ -180,7 +176,7 @@ class SessionsScreen(ModalScreen[None]):
             return
 
         def delete() -> str:
-            self._desk.delete(chosen.name)
+            sessions_manage.delete(self._desk, chosen.name)
             self._deleted.append(chosen.name)
             return f"Deleted {chosen.name}; Ctrl+Z brings it back."
 
@@ -197,4 +193,5 @@ class SessionsScreen(ModalScreen[None]):
         """Drop the KV snapshots and keep the text."""
         chosen = self.chosen
         if chosen is not None:
-            self._try(lambda: f"{units.size(self._desk.strip(chosen.name))} of KV freed.")
+            desk, name = self._desk, chosen.name
+            self._try(lambda: f"{units.size(sessions_manage.strip(desk, name))} of KV freed.")

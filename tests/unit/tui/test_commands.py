@@ -10,6 +10,8 @@ WANTED = {
     *("think", "nothink", "think-max", "temp", "top-p", "top-k", "min-p", "seed"),
     *("max-tokens", "system", "read", "copy", "race", "card", "compact"),
     *("theme", "settings", "search", "ghosts", "edit"),
+    *("resume", "save", "list", "rename", "del", "undelete", "strip", "export"),
+    *("fork", "branches", "branch", "goto", "takeover"),
 }
 
 
