@@ -115,6 +115,7 @@ def _branches(desk: SessionDesk, _: str) -> None:
 
 
 def _branch(desk: SessionDesk, args: str) -> None:
+    desk.require_mine()
     desk.record(moves.rename_branch(desk.tree, _wanted(args, "/branch NAME")))
     desk.chat.say(f"This branch is called {desk.tree.current} now.")
 

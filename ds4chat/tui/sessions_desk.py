@@ -202,8 +202,8 @@ class SessionDesk:
 
     def record(self, record: Record) -> None:
         """Take a record in; it is written soon."""
-        if self._is_lost:
-            return  # it was said, and nothing is asked any more
+        if self.is_read_only:
+            return  # that was said: the transcript is another window's
         try:
             if self.session is not None:
                 self.session.append(record)
@@ -213,7 +213,6 @@ class SessionDesk:
             if wrong:
                 raise SessionFileError(f"the session was not changed: {wrong}")
         except SessionFileError as error:
-            self._is_lost = self.session is not None and self.session.is_read_only
             self.tell(error)
 
     def recorded(self, session: Session, record: Record) -> None:
@@ -331,6 +330,14 @@ class SessionDesk:
         if found:
             self.chat.say("\n".join([f"{head}:", *found]))
 
+    def require_mine(self) -> None:
+        """Refuse a change of a session that is read-only here. Raises SessionFileError."""
+        if self.is_read_only:
+            raise SessionFileError(
+                "the session is read-only here",
+                "/takeover makes it yours, /save NAME copies it.",
+            )
+
     def redraw(self) -> None:
         """Show the current branch."""
         chat = self.chat
@@ -339,7 +346,12 @@ class SessionDesk:
         chat.view.show_now()
 
     def move(self, record: Record) -> None:
-        """Change branch and show it; the engine goes on from its KV state."""
+        """Change branch and show it; the engine goes on from its KV state.
+
+        Raises:
+            SessionFileError: another window writes to the session.
+        """
+        self.require_mine()
         self.record(record)
         self.redraw()
         self.kv.restore(self.session, self.chat.info)
