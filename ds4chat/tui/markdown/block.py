@@ -154,6 +154,13 @@ class Block:
         """Whether both draw the same characters with the same tokens and looks."""
         return self.picture() == other.picture()
 
+    def structure(self) -> tuple[object, ...]:
+        """All that the parser decides."""
+        return (
+            self.kind, self.text, self.runs, self.prefix, self.cont, self.gap, self.gap_prefix,
+            self.table,
+        )  # fmt: skip
+
     def picture(self) -> tuple[object, ...]:
         """All that decides what is drawn, for comparing."""
         return (

@@ -6,7 +6,7 @@ A flush parses only what can still change: the text from the start of the last o
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from ds4chat.protocol.types import Source, Span
@@ -18,6 +18,7 @@ from ds4chat.tui.markdown.parser import MarkdownParser
 
 SOURCES = tuple(Source)
 NO_CONFIDENCE = 255
+MAX_SETTLED = 24_000  # characters: about 50 ms
 _SOURCE_CODES = {source: code for code, source in enumerate(SOURCES)}
 _PARSER = MarkdownParser()
 
@@ -115,15 +116,35 @@ class Reply:
         self._tail = "".join((self._tail, *self._new))
         self._new.clear()
         self._n_flushes += 1
+        before = self.blocks[changed:]
         del self.blocks[changed:]
         while self._step(is_end=is_end):
             pass
-        for block in self.blocks[changed:]:
+        same = self._keep_same(before, changed)
+        for block in self.blocks[changed + same :]:
             block.assign(self.log.ends)
-        return changed
+        return changed + same
+
+    def _keep_same(self, before: Sequence[Block], first: int) -> int:
+        """Put back the blocks that came out as they were; return how many.
+
+        They keep their tokens, and whoever shows them keeps their layout: in a long list
+        only the last items cost anything.
+        """
+        same = 0
+        for old, new in zip(before, self.blocks[first:], strict=False):
+            if old.structure() != new.structure():
+                break
+            self.blocks[first + same] = old
+            same += 1
+        n_new = len(self.blocks) - first
+        # Where blocks went away the last one counts as changed, so that they are noticed.
+        return max(0, same - 1) if same == n_new < len(before) else same
 
     def settle(self) -> int:
         """Take the end of the text, and parse all of it once more unless it came at once.
+
+        A very long text is left as it is: parsing it would block the keys.
 
         Blocks that come out the same stay the same objects.
 
@@ -135,6 +156,9 @@ class Reply:
         self.flush(is_end=True)
         self._is_settled = True
         if is_whole:
+            self.n_final = len(self.blocks)
+            return before
+        if len(self.log.ends) and self.log.ends[-1] > MAX_SETTLED:
             self.n_final = len(self.blocks)
             return before
         whole = Reply()

@@ -7,7 +7,7 @@ import pytest
 from ds4chat.protocol.types import Source
 from ds4chat.tui.markdown.code import CHUNK_LINES
 from ds4chat.tui.markdown.paragraph import MAX_PARAGRAPH, cut_paragraph
-from ds4chat.tui.markdown.reply import NO_CONFIDENCE, SOURCES, Reply
+from ds4chat.tui.markdown.reply import MAX_SETTLED, NO_CONFIDENCE, SOURCES, Reply
 from tests.unit.tui.markdown.build import drawn, reply_of, span, streamed
 
 
@@ -157,3 +157,29 @@ def test_text_after_the_end_is_still_shown(flushes: int) -> None:
     whole = "a\n\n```\nb\n" * flushes + "``` c\n"
     assert drawn(reply.blocks) == drawn(reply_of([whole]).blocks)
     assert reply.text == whole
+
+
+def test_blocks_that_stay_the_same_stay_the_same_objects() -> None:
+    reply = Reply()
+    items = "".join(f"  - item {n}\n" for n in range(20))
+    reply.append([span("- top\n" + items)])
+    reply.flush()
+    before = list(reply.blocks)
+    reply.append([span("  - the last"), span(" one")])
+    assert reply.flush() == len(before)
+    assert all(a is b for a, b in zip(reply.blocks, before, strict=False))
+    reply.append([span(" grows")])
+    assert reply.flush() == len(before)
+
+
+def test_a_very_long_text_is_not_parsed_again_at_its_end() -> None:
+    reply = Reply()
+    for n in range(700):
+        reply.append([span(f"paragraph {n} with **some** words and more of them\n\n")])
+        reply.flush()
+    before = reply.n_parsed
+    assert len(reply.text) > MAX_SETTLED
+    blocks = list(reply.blocks)
+    reply.settle()
+    assert reply.n_parsed - before < 1_000
+    assert reply.n_final == len(reply.blocks) == len(blocks)
