@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,9 @@ from ds4chat import paths
 from ds4chat.errors import SettingsError
 from ds4chat.protocol.types import Source
 from ds4chat.tui.themes import DEFAULT, load_theme, load_themes, pick
+from tests.colours import DEUTERANOPIA, NORMAL, PROTANOPIA, Sight, contrast, difference
+
+NAMES = pytest.mark.parametrize("name", ["dark", "light", "high-contrast", "colour-blind"])
 
 
 def shipped(name: str = DEFAULT) -> str:
@@ -16,7 +20,7 @@ def shipped(name: str = DEFAULT) -> str:
 
 def test_shipped_themes_load() -> None:
     themes = load_themes([paths.themes_dir()])
-    assert {"dark", "light"} <= set(themes)
+    assert {"dark", "light", "high-contrast", "colour-blind"} == set(themes)
     dark = pick(themes, "")
     assert dark.screen.dark
     assert not pick(themes, "light").screen.dark
@@ -25,14 +29,40 @@ def test_shipped_themes_load() -> None:
     assert dark.screen.variables["source-accepted"] == dark.palette.sources[Source.ACCEPTED]
 
 
-@pytest.mark.parametrize("name", ["dark", "light"])
-def test_source_colours_can_be_read(name: str) -> None:
-    """Contrast of 4.5 or more on the surface (WCAG 2.1, 1.4.3)."""
+@NAMES
+def test_provenance_colours_can_be_read(name: str) -> None:
+    """Contrast of 4.5 or more on the surface (WCAG 2.1, 1.4.3 AA)."""
     theme = pick(load_themes([paths.themes_dir()]), name)
     surface = str(theme.screen.surface)
     palette = theme.palette
     for colour in (*palette.sources.values(), *palette.positions, *palette.confidences):
-        assert contrast(colour, surface) >= 4.5, colour
+        assert contrast(colour, surface) >= (7 if name == "high-contrast" else 4.5), colour
+
+
+@NAMES
+@pytest.mark.parametrize("sight", [NORMAL, PROTANOPIA, DEUTERANOPIA])
+def test_sources_stay_apart_for_every_sight(name: str, sight: Sight) -> None:
+    sources = pick(load_themes([paths.themes_dir()]), name).palette.sources
+    shown = [colour for source, colour in sources.items() if source is not Source.FORCED]
+    for one, other in combinations(shown, 2):
+        assert difference(one, other, sight) >= 12, (one, other)
+
+
+@pytest.mark.parametrize("sight", [NORMAL, PROTANOPIA, DEUTERANOPIA])
+def test_in_the_colour_blind_theme_the_scales_stay_apart_too(sight: Sight) -> None:
+    palette = pick(load_themes([paths.themes_dir()]), "colour-blind").palette
+    for one, other in combinations(palette.positions, 2):
+        assert difference(one, other, sight) >= 15, (one, other)
+    for one, other in pairwise(palette.confidences):
+        assert difference(one, other, sight) >= 15, (one, other)
+
+
+def test_the_colour_science_knows_red_and_green() -> None:
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#767676", "#ffffff") == pytest.approx(4.54, abs=0.01)
+    assert difference("#ff0000", "#00ff00") == pytest.approx(170.6, abs=0.5)
+    confused = difference("#8a6a00", "#5f7a00", DEUTERANOPIA)
+    assert confused < difference("#8a6a00", "#5f7a00") / 2
 
 
 def test_own_folder_wins(tmp_path: Path) -> None:
@@ -92,15 +122,3 @@ def test_a_file_that_is_too_large_or_no_text(tmp_path: Path) -> None:
         load_theme(path)
     with pytest.raises(SettingsError, match="cannot be read"):
         load_theme(tmp_path / "absent.toml")
-
-
-def contrast(one: str, other: str) -> float:
-    """Contrast ratio of two colours (WCAG 2.1)."""
-    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
-    return (light + 0.05) / (dark + 0.05)
-
-
-def luminance(colour: str) -> float:
-    parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
