@@ -157,7 +157,7 @@ PROMPT_KEYS = (
     ("Enter", "send; while a reply runs the message waits its turn"),
     ("Shift+Enter, ^J, Alt+Enter", "new line"),
     ("Tab", "complete a slash command"),
-    ("Up, Down", "at the first or last line: earlier messages; a waiting one first"),
+    ("Up, Down", "earlier messages (that begin as what is typed); a waiting one first"),
     ("PageUp, PageDown", "scroll the transcript"),
     ("^D in an empty prompt", "quit"),
     ("Alt+1 to Alt+6", "the same as F1 to F6"),

@@ -20,6 +20,7 @@ from ds4chat.protocol.events import EngineFailed, Event, ModelReady
 from ds4chat.protocol.types import SpecState
 from ds4chat.tui import bridge, commands
 from ds4chat.tui.controller import ChatController
+from ds4chat.tui.history import FILE, History
 from ds4chat.tui.keys import SCREEN_KEYS
 from ds4chat.tui.markdown.clean import clean_line
 from ds4chat.tui.options import ChatOptions
@@ -87,13 +88,17 @@ class ChatScreen(KeepingScreen):
         self._theme_name = options.theme or DEFAULT
         self._palette = pick(themes, options.theme).palette
         self._header = HeaderLine(self.chat)
+        self.state_dir = options.state_dir
         self._panel = SpeculationPanel()
         self._status = StatusLines()
         self._completion = CompletionList()
-        self._prompt = PromptArea(self.chat.take_back_queued, is_animated=options.is_animated)
+        self._prompt = PromptArea(
+            self.chat.take_back_queued,
+            history=History(self.state_dir and self.state_dir / FILE),
+            is_animated=options.is_animated,
+        )
         self._keybar = KeyBar(self.chat, options.key_rows)
         self._search = SearchBar()
-        self.state_dir = options.state_dir
         self._is_panel_wanted = True
         self._first_command = options.first_command
         self._redraw: Timer | None = None

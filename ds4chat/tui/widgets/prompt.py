@@ -11,6 +11,7 @@ from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widgets import TextArea
 
+from ds4chat.tui.history import History
 from ds4chat.tui.markdown.clean import clean
 
 _NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter", "ctrl+enter")
@@ -43,6 +44,7 @@ class PromptArea(TextArea, inherit_bindings=False):
 
     Args:
         take_back: removes and returns the newest waiting message; Up asks it first.
+        history: what was sent before; None: begins empty and is kept nowhere.
         is_animated: whether the cursor blinks.
     """
 
@@ -77,7 +79,11 @@ class PromptArea(TextArea, inherit_bindings=False):
             self.pages = pages
 
     def __init__(
-        self, take_back: Callable[[], str | None], *, is_animated: bool = True
+        self,
+        take_back: Callable[[], str | None],
+        *,
+        history: History | None = None,
+        is_animated: bool = True,
     ) -> None:
         super().__init__(
             id="prompt",
@@ -90,9 +96,7 @@ class PromptArea(TextArea, inherit_bindings=False):
         )
         self.cursor_blink = is_animated
         self._take_back = take_back
-        self._history: list[str] = []
-        self._place = 0  # in the history; its length: the draft
-        self._draft = ""
+        self._history = history or History()
 
     def fill(self, text: str) -> None:
         """Put text before the draft and the cursor at its end."""
@@ -137,16 +141,9 @@ class PromptArea(TextArea, inherit_bindings=False):
         """Hand the text over and begin anew at once: the next keys may be here already."""
         text = self.text.strip("\n")
         if text.strip():
-            self._remember(text)
+            self._history.add(text)
             self.load("")
             self.post_message(self.Sent(text))
-
-    def _remember(self, text: str) -> None:
-        """Add a sent text to the history."""
-        if not self._history or self._history[-1] != text:
-            self._history.append(text)
-        self._place = len(self._history)
-        self._draft = ""
 
     def _older(self) -> bool:
         """Take back a waiting message, or show an older one; False: move the cursor."""
@@ -155,20 +152,15 @@ class PromptArea(TextArea, inherit_bindings=False):
         if not self.text and (waiting := self._take_back()) is not None:
             self.load(waiting)
             return True
-        if self._place == 0:
-            return False
-        if self._place == len(self._history):
-            self._draft = self.text
-        self._place -= 1
-        self.load(self._history[self._place])
-        return True
+        return self._show(self._history.older(self.text))
 
     def _newer(self) -> bool:
         if self.navigator.is_last_wrapped_line(self.cursor_location) is False:
             return False
-        if self._place == len(self._history):
-            return False
-        self._place += 1
-        at_draft = self._place == len(self._history)
-        self.load(self._draft if at_draft else self._history[self._place])
-        return True
+        return self._show(self._history.newer())
+
+    def _show(self, text: str | None) -> bool:
+        """Show a text of the history, if there is one."""
+        if text is not None:
+            self.load(text)
+        return text is not None

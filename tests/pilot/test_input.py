@@ -1,0 +1,24 @@
+"""What a person types: history over runs, and text that must not be lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ds4chat.tui.options import ChatOptions
+from tests.pilot.conftest import OpenChat
+
+
+async def test_history_is_searched_by_beginning_and_kept(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    options = ChatOptions(is_animated=False, state_dir=tmp_path)
+    async with open_chat(options=options) as chat:
+        for text in ("apple", "banana", "avocado"):
+            await chat.ask(text)
+    async with open_chat(options=options) as chat:
+        await chat.press("a", "up")
+        assert chat.prompt.text == "avocado"
+        await chat.press("up")
+        assert chat.prompt.text == "apple"
+        await chat.press("down", "down")
+        assert chat.prompt.text == "a"
