@@ -344,23 +344,6 @@ def test_end_tokens_do_not_end_a_reply_that_ignores_them(hosting: Hosting) -> No
     assert (end.reason, len(end.ids)) == (FinishReason.LENGTH, n)
 
 
-def test_the_statistics_line_comes_when_a_session_ends(hosting: Hosting) -> None:
-    lines: list[str] = []
-    hosting.host._stats_log = lines.append
-
-    def ended(turn_id: int) -> Callable[[Event], bool]:
-        return lambda event: isinstance(event, TurnFinished) and event.turn_id == turn_id
-
-    again: list[Command] = [CloseSession(request_id=7), submit(turn_id=2, max_tokens=9)]
-    hosting.when += [(ended(1), again), (ended(2), [Shutdown(request_id=999)])]
-    hosting.put(LOAD, submit(turn_id=1))
-    assert hosting.host.run() == EXIT_OK
-    usages = [log.end.usage for log in read_turns(hosting.events).values()]
-    assert len(lines) == 2
-    for line, usage in zip(lines, usages, strict=True):
-        assert f"proposed={usage.n_drafted} accepted_draft={usage.n_accepted} " in line
-
-
 def test_a_conversation_without_a_question_is_refused(hosting: Hosting) -> None:
     hosting.run(LOAD, Submit(request_id=1, turn_id=1, messages=()))
     hosting.refusal(1)
