@@ -28,7 +28,8 @@ def run_in_turn(hosting: Hosting, *steps: list[Command]) -> list[TurnLog]:
     def ended(turn_id: int) -> Callable[[Event], bool]:
         return lambda event: isinstance(event, TurnFinished) and event.turn_id == turn_id
 
-    for step, following in zip(steps, [*steps[1:], [Shutdown(request_id=999)]], strict=True):
+    end: list[Command] = [Shutdown(request_id=999)]
+    for step, following in zip(steps, [*steps[1:], end], strict=True):
         last = step[-1]
         assert isinstance(last, Submit)
         hosting.when.append((ended(last.turn_id), list(following)))
