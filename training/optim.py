@@ -123,6 +123,8 @@ class Optimizer:
 
     def _adam_step(self, lr: float, b1: float = 0.9, b2: float = 0.98) -> None:
         names = [n for n in self._adam if self.params[n].grad is not None]
+        if not names:
+            return
         grads = [self.params[n].grad for n in names]
         m, v = [self._m[n] for n in names], [self._v[n] for n in names]
         torch._foreach_lerp_(m, grads, 1 - b1)

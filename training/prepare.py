@@ -44,9 +44,7 @@ def main() -> None:
     vocab.save(a.out / "vocab.json")
     unseen = data.choose_unseen(known, vocab)
     (a.out / "words.json").write_text(json.dumps({"all": known, "unseen": sorted(unseen)}))
-    print(
-        f"{len(known)} words, {len(unseen)} of them unseen, {len(vocab.tokens)} tokens, {len(vocab.merges)} merges"
-    )
+    print(f"{len(known)} words ({len(unseen)} unseen), {len(vocab.tokens)} tokens")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from training.model import Target, Trace  # noqa: E402
 
 SMALL = replace(
     NANO, n_vocab=96, dim=64, n_layers=4, compress_ratios=(0, 4, 128, 4), q_lora=32, o_lora=16,
-    n_experts=4, n_experts_used=2, expert_dim=32, n_hash_layers=1, target_layers=(1, 2, 3), markov_rank=32,
+    n_experts=4, n_experts_used=2, expert_dim=32, n_hash_layers=1, target_layers=(1, 2, 3),
+    markov_rank=32,
 )  # fmt: skip
 
 
