@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ds4chat.protocol.types import FinishReason
+from ds4chat.protocol.types import FinishReason, Span
 from ds4chat.store.library import Library
 from ds4chat.store.tree import Turn
+from tests.make_pair import PairPaths, make_pair
 from tests.terminal import Terminal
 
 PROGRAM = "tests.scripted_chat"
@@ -66,38 +67,75 @@ def test_the_printed_command_resumes_the_chat(start: Start, tmp_path: Path) -> N
     assert [turn.question for turn in turns(root)] == ["tell me", "say something else"]
 
 
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> PairPaths:
+    return make_pair(tmp_path_factory.mktemp("pair"), seed=31)
+
+
+@pytest.fixture
+def writing(pair: PairPaths, tmp_path: Path) -> Iterator[Terminal]:
+    """The real engine in the middle of a reply that takes a minute."""
+    terminal = Terminal(
+        "ds4chat",
+        str(pair.base),
+        "--ctx",
+        "4096",
+        "--ignore-eos",
+        "--sessions",
+        str(tmp_path / "s"),
+    )
+    terminal.until_shown("/4k")
+    terminal.write("tell me\r")
+    terminal.until(lambda _: len(spans(tmp_path / "s")) > 5)
+    yield terminal
+    terminal.kill()
+
+
+def spans(root: Path) -> list[Span]:
+    """The tokens that are in the file by now."""
+    if not Library(root).names():
+        return []
+    return [span for turn in turns(root) for span in turn.spans()]
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_in_mid_reply_keeps_the_partial_text(
-    start: Start, tmp_path: Path, number: signal.Signals
+    writing: Terminal, tmp_path: Path, number: signal.Signals
 ) -> None:
-    terminal = start("--sessions", str(tmp_path / "s"))
-    terminal.write("endless\r")
-    terminal.until_shown("goes home")
-    os.kill(terminal.pid, number)
-    assert terminal.end() == 128 + number
-    assert PRINTED in terminal.plain
+    os.kill(writing.pid, number)
+    assert writing.end() == 128 + number
+    assert PRINTED in writing.plain
     (turn,) = turns(tmp_path / "s")
-    assert "goes home" in turn.answer_text
+    assert turn.ids == [span.token.id for span in turn.spans()]
+    assert len(turn.ids) > 5
     assert turn.reason is FinishReason.ERROR
+    assert "ended during this reply" in (turn.finished.message if turn.finished else "")
     assert not turn.damage
 
 
-def test_a_killed_program_keeps_the_partial_text(start: Start, tmp_path: Path) -> None:
-    terminal = start("--sessions", str(tmp_path / "s"))
-    terminal.write("endless\r")
-    terminal.until_shown("goes home")
-    os.kill(terminal.pid, signal.SIGKILL)
-    terminal.end()
-    assert "goes home" in turns(tmp_path / "s")[0].answer_text
-    again = start("--sessions", str(tmp_path / "s"), "--continue")
-    again.until_shown("goes home")
-    again.write("say fine\r")
-    again.until_shown("fine")
-    again.write("\x11")
-    assert again.end() == 0
+def test_a_killed_program_keeps_the_partial_text(
+    writing: Terminal, pair: PairPaths, tmp_path: Path
+) -> None:
+    os.kill(writing.pid, signal.SIGKILL)
+    writing.end()
+    before = turns(tmp_path / "s")[0]
+    assert before.finished is None
+    again = Terminal(
+        "ds4chat", str(pair.base), "--ctx", "4096", "-n", "5", "--continue",
+        "--sessions", str(tmp_path / "s"),
+    )  # fmt: skip
+    try:
+        again.until_shown("broken off")
+        again.write("go on\r")
+        again.until(lambda _: len(turns(tmp_path / "s")) == 2)
+        again.until(lambda _: turns(tmp_path / "s")[1].finished)
+        again.write("\x11")
+        assert again.end() == 0
+    finally:
+        again.kill()
     ended = turns(tmp_path / "s")
-    assert ended[0].reason is FinishReason.ERROR
-    assert ended[1].question == "say fine"
+    assert ended[0].ids == before.ids != []
+    assert [turn.reason for turn in ended] == [FinishReason.ERROR, FinishReason.LENGTH]
 
 
 def test_an_unknown_session_is_a_usage_error_before_a_model_is_opened(tmp_path: Path) -> None:
