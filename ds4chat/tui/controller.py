@@ -32,6 +32,7 @@ from ds4chat.protocol.types import (
 )
 from ds4chat.tui import units
 from ds4chat.tui.figures import Figures
+from ds4chat.tui.log_tail import Failure
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.sessions_hook import Keeper, NoKeeper
 from ds4chat.tui.state import Conversation
@@ -95,6 +96,7 @@ class ChatController:
         self._when_idle: Callable[[], None] | None = None
         self.channel: Channel | None = None
         self.keeper: Keeper = NoKeeper()
+        self.failure: Failure | None = None
         self.editing: int | None = None  # the turn that the next message replaces
 
     # What the screen asks.

@@ -30,6 +30,7 @@ from ds4chat.protocol.types import (
 )
 from ds4chat.tui import receipt
 from ds4chat.tui.controller import RESTART_HINT, ChatController, Phase, Progress
+from ds4chat.tui.log_tail import Failure, log_end
 from ds4chat.tui.state import Turn
 
 _KEPT = "The conversation is kept."
@@ -138,6 +139,11 @@ class EngineReports:
             self._chat.figures.finish_turn(None)
         log_path = event.log_path or self._chat.log_path
         log = f" Log: {log_path}." if log_path else ""
+        self._chat.failure = Failure(
+            message=_sentence(event.message, ""),
+            log_path=log_path,
+            log_end=tuple(log_end(log_path)) if log_path else (),
+        )
         self._chat.say(
             f"{_sentence(event.message, event.hint or _KEPT)}{log} {RESTART_HINT}", "error"
         )

@@ -36,6 +36,7 @@ from ds4chat.tui.screens.race import RaceLook, RaceScreen
 from ds4chat.tui.themes import DEFAULT, ChatTheme, pick
 from ds4chat.tui.title import set_title
 from ds4chat.tui.widgets.completion import CompletionList
+from ds4chat.tui.widgets.crash import CrashBox
 from ds4chat.tui.widgets.header import HeaderLine
 from ds4chat.tui.widgets.keybar import KeyBar
 from ds4chat.tui.widgets.panel import SpeculationPanel
@@ -99,6 +100,7 @@ class ChatScreen(KeepingScreen):
         )
         self._keybar = KeyBar(self.chat, options.key_rows)
         self._search = SearchBar()
+        self._crash = CrashBox()
         self._is_panel_wanted = True
         self._first_command = options.first_command
         self._redraw: Timer | None = None
@@ -114,6 +116,7 @@ class ChatScreen(KeepingScreen):
             yield self.transcript
             yield self._panel
         yield self._search
+        yield self._crash
         yield self._status
         yield self._completion
         with Horizontal(id="prompt-row"):
@@ -147,6 +150,7 @@ class ChatScreen(KeepingScreen):
         self._header.show()
         self._panel.show(self.chat.figures, self.transcript.colour_mode)
         self._status.show(self.chat)
+        self._crash.show(self.chat)
         self._keybar.show()
         self._show_title()
 

@@ -32,7 +32,15 @@ def loading(event: ModelLoading | None) -> str:
         else ""
     )
     stage = clean_line(event.stage)[:40]
-    return f"{stage}  {share}{amount}{units.seconds(event.elapsed_s)} · Esc stops"
+    return f"{stage}  {share}{amount}{units.seconds(event.elapsed_s)}{_left(event)} · Esc stops"
+
+
+def _left(event: ModelLoading) -> str:
+    """How long the rest takes, once there is something to go by."""
+    if not 0 < event.done_bytes < event.total_bytes or event.elapsed_s < 1:
+        return ""
+    rest = (event.total_bytes - event.done_bytes) * event.elapsed_s / event.done_bytes
+    return f", about {units.seconds(rest)} left"
 
 
 def reading(event: PrefillProgress | None) -> str:
@@ -55,7 +63,7 @@ def state(chat: ChatController) -> str:
     if chat.phase in (Phase.STARTING, Phase.LOADING):
         return loading(chat.progress.loading)
     if chat.phase is Phase.DEAD:
-        return "the engine stopped · F8 or /restart starts it again"
+        return ""  # the crash box says it
     if chat.phase in (Phase.REFUSED, Phase.STOPPED):
         return "no model is loaded · F8 or /restart tries again"
     if chat.editing is not None:

@@ -1,0 +1,88 @@
+"""Waiting for the engine, and its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ds4chat.demo import Reply, Script
+from ds4chat.protocol.events import ModelLoading
+from ds4chat.tui import log_tail
+from ds4chat.tui.controller import Phase
+from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.widgets import status
+from tests.pilot.conftest import OpenChat
+
+LONG = "Some words that fill a few rounds, and then some more of them. " * 4
+
+
+async def test_a_crash_shows_cause_log_and_way_on(open_chat: OpenChat, tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    log.write_bytes(b"oldest\nfirst\n\nsecond \x1b[2J\nlast [/red] \xff\n")
+    options = ChatOptions(is_animated=False, log_path=str(log))
+    script = Script(replies=(Reply(answer=LONG, crash_after=1), Reply(answer="Back.")))
+    async with open_chat(script=script, options=options, size=(120, 40)) as chat:
+        await chat.send("go")
+        await chat.phase(Phase.DEAD)
+        await chat.until(lambda: "The engine stopped\n" in chat.picture())
+        picture = chat.picture()
+        assert "The scripted engine stopped, as its script says." in picture
+        assert f"log: {log}" in picture
+        assert "second ␛[2J" in picture
+        assert "last [/red] \ufffd" in picture
+        assert "oldest" not in picture
+        assert "F8 or /restart starts it again; the conversation is kept" in picture
+        await chat.press(*"typing goes on")
+        assert chat.prompt.text == "typing goes on"
+        await chat.press("f8")
+        await chat.phase(Phase.READY)
+        await chat.until(lambda: "The engine stopped\n" not in chat.picture())
+
+
+@pytest.mark.parametrize("name", ["", "none.log", "\0", "."])
+def test_a_log_that_cannot_be_read(tmp_path: Path, name: str) -> None:
+    assert log_tail.log_end(str(tmp_path / name)) == []
+
+
+def test_only_the_end_of_a_long_log(tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text("".join(f"line {n} {'x' * 300}\n" for n in range(10_000)))
+    found = log_tail.log_end(str(log))
+    assert [line[:9] for line in found] == ["line 9997", "line 9998", "line 9999"]
+    assert {len(line) for line in found} == {log_tail.MAX_LINE}
+
+
+def test_loading_estimates_what_is_left() -> None:
+    event = ModelLoading(
+        stage="reading weights", done_bytes=20 * 10**9, total_bytes=80 * 10**9, elapsed_s=10.0
+    )
+    assert status.loading(event) == (
+        "reading weights  ████░░░░░░░░░░░░  20.0 GB of 80.0 GB · 10 s, about 30 s left "
+        "· Esc stops"
+    )
+
+
+async def test_esc_cancels_while_the_prompt_is_read(open_chat: OpenChat) -> None:
+    async with open_chat(Reply(answer=LONG, holds=(0,)), Reply(answer="Yes.")) as chat:
+        await chat.send("go " * 3_000)
+        await chat.until(lambda: "reading the prompt" in chat.picture())
+        await chat.press("escape")
+        await chat.until(lambda: not chat.chat.is_busy)
+        await chat.ask("again")
+        assert "Yes." in chat.transcript()
+
+
+async def test_a_long_reply_rings_only_when_nobody_looks(
+    open_chat: OpenChat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_chat() as chat:
+        rung: list[bool] = []
+        monkeypatch.setattr(chat.app, "bell", lambda: rung.append(True))
+        chat.screen.reply_ended(60.0)
+        assert not rung
+        chat.app.app_focus = False
+        chat.screen.reply_ended(2.0)
+        assert not rung
+        chat.screen.reply_ended(60.0)
+        assert rung == [True]
