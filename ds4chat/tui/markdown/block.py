@@ -91,6 +91,8 @@ class Block:
         cont: Drawn before the other lines; as wide as `prefix` plus the list markers in `text`.
         gap: Whether an empty line stands above; `gap_prefix` is drawn on it.
         table: For `BlockKind.TABLE`.
+        language: What a fence says its code is; empty: nothing.
+        code_at: Display offset at which the code starts, behind the label.
         starts, tokens, looks: Pieces: display start, token index (or `NO_TOKEN`), look.
     """
 
@@ -102,6 +104,8 @@ class Block:
     gap: bool = False
     gap_prefix: str = ""
     table: Table | None = None
+    language: str = ""
+    code_at: int = 0
     starts: array[int] = field(default_factory=lambda: array("l"))
     tokens: array[int] = field(default_factory=lambda: array("l"))
     looks: bytearray = field(default_factory=bytearray)
@@ -158,7 +162,7 @@ class Block:
         """All that the parser decides."""
         return (
             self.kind, self.text, self.runs, self.prefix, self.cont, self.gap, self.gap_prefix,
-            self.table,
+            self.table, self.language,
         )  # fmt: skip
 
     def picture(self) -> tuple[object, ...]:

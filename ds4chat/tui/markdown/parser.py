@@ -9,7 +9,7 @@ from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
 from ds4chat.tui.markdown.block import Block, BlockKind, Canvas, Cell, Look, Table
-from ds4chat.tui.markdown.code import CHUNK_LINES, closing_fence, code_block
+from ds4chat.tui.markdown.code import CHUNK_LINES, closing_fence, code_block, language_of
 from ds4chat.tui.markdown.containers import Containers
 from ds4chat.tui.markdown.context import Boundary, Context, OpenFence, Parsed
 from ds4chat.tui.markdown.inline import make_parser, parse_inline
@@ -299,7 +299,9 @@ class _Walk:
         prefix = self.containers.cont
         for start in range(0, max(len(rows), 1), CHUNK_LINES):
             chunk = rows[start : start + CHUNK_LINES]
-            block = code_block(self.lines.source, self.base, chunk, None if start else info)
+            block = code_block(
+                self.lines.source, self.base, chunk, None if start else info, language_of(info)
+            )
             block.prefix, block.cont = prefix + block.prefix, prefix + block.cont
             self._append(block, first)
             if start:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from ds4chat.protocol.types import Source, Span
 from ds4chat.tui.markdown.block import Block
 from ds4chat.tui.markdown.clean import clean
-from ds4chat.tui.markdown.code import CHUNK_LINES, closing_fence, code_block
+from ds4chat.tui.markdown.code import CHUNK_LINES, closing_fence, code_block, language_of
 from ds4chat.tui.markdown.context import Context, OpenFence
 from ds4chat.tui.markdown.parser import MarkdownParser
 
@@ -91,6 +91,11 @@ class Reply:
     def text(self) -> str:
         """The cleaned text."""
         return "".join((*self._final_text, self._tail, *self._new))
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether all text has come."""
+        return self._is_settled
 
     def append(self, spans: Iterable[Span], at_s: float = 0.0) -> None:
         """Take new tokens, committed at `at_s`; `flush` shows them."""
@@ -275,7 +280,7 @@ class _GrowingFence:
         is_first = base == self._fence.at and not self.blocks
         info = self._fence.info if is_first else None
         label = None if info is None else (info[0], info[1] - base)
-        block = code_block(text, base, rows, label)
+        block = code_block(text, base, rows, label, language_of(self._fence.info))
         block.gap = is_first and self._fence.gap
         self.blocks.append(block)
 

@@ -89,9 +89,9 @@ class RoundScreen(ModalScreen[None]):
 
 def _drawn(line: Line) -> Content:
     if line.kind == "muted":
-        return Content.styled(line.text, "$text-muted")
+        return Content.styled(line.text, "$secondary")
     if line.kind == "ghost":
-        return Content.styled(line.text, "$text-muted")
+        return Content.styled(line.text, "$secondary")
     if line.kind in tuple(Source):
         attribute = ATTRIBUTES[Source(line.kind)]
         style = "" if attribute is Attribute.NONE else f"{attribute} "

@@ -87,7 +87,7 @@ class SettingsScreen(ModalScreen[None]):
     def _keep(self) -> Content:
         where = f" into {self._config_file}" if self._config_file is not None else ""
         text = f"Changes hold for this run; to keep one, write `name = value`{where}."
-        return Content.styled(text, "$text-muted")
+        return Content.styled(text, "$secondary")
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
@@ -139,7 +139,5 @@ def _line(item: Shown, width: int) -> Content:
     name = item.row.name.ljust(width)
     value = item.value if len(item.value) <= 24 else item.value[:23] + "…"
     if not item.is_live:
-        return Content.styled(f"{name}  {value:<24}  {item.source}", "$text-muted")
-    return Content.assemble(
-        (name, "bold"), "  ", (f"{value:<24}", "$primary"), f"  {item.source}"
-    )
+        return Content.styled(f"{name}  {value:<24}  {item.source}", "$secondary")
+    return Content.assemble((name, "bold"), f"  {value:<24}  {item.source}")

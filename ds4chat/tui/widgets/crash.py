@@ -15,12 +15,12 @@ def content(chat: ChatController) -> Content | None:
     if chat.phase is not Phase.DEAD or failure is None:
         return None
     parts: list[Content] = [
-        Content.styled("The engine stopped", "bold $text-error"),
+        Content.styled("The engine stopped", "bold $error"),
         Content(clean_line(failure.message)),
     ]
     if failure.log_path:
-        parts.append(Content.styled(f"log: {clean_line(failure.log_path)}", "$text-muted"))
-        parts += [Content.styled(f"  {line}", "$text-muted") for line in failure.log_end]
+        parts.append(Content.styled(f"log: {clean_line(failure.log_path)}", "$secondary"))
+        parts += [Content.styled(f"  {line}", "$secondary") for line in failure.log_end]
     parts.append(
         Content.assemble(
             ("F8", "bold $primary"),

@@ -14,7 +14,8 @@ from rich.style import Style
 from textual.selection import Selection
 from textual.strip import Strip
 
-from ds4chat.tui.markdown.block import NO_TOKEN, Look, Piece
+from ds4chat.tui.markdown.block import NO_TOKEN, Look
+from ds4chat.tui.widgets.transcript_code import MAX_CHARACTERS, CodePieces
 from ds4chat.tui.widgets.transcript_rows import GUTTER, Column, Place, Row, Tone
 from ds4chat.tui.widgets.transcript_selection import selected_span
 from ds4chat.tui.widgets.transcript_styles import StyleBook
@@ -52,6 +53,7 @@ class Painter:
         self.pattern: re.Pattern[str] | None = None
         self.hit: tuple[Row, int] | None = None
         self.marked = range(0)
+        self._code = CodePieces()
         self.selected = Style(reverse=True)
 
     def forget(self, top: int) -> None:
@@ -118,8 +120,7 @@ class Painter:
             if isinstance(item, str):
                 parts.append((item, drawn))
                 continue
-            for piece in row.block.pieces(*item):
-                parts += self._piece(row, piece, overlays)
+            parts += self._slice(row, item, overlays)
         return _strip(parts)
 
     def _overlays(self, place: Place) -> list[Overlay]:
@@ -134,21 +135,42 @@ class Painter:
             found.append(Overlay(*span, self.selected))
         return found
 
-    def _piece(
-        self, row: Row, piece: Piece, overlays: list[Overlay]
+    def _slice(
+        self, row: Row, item: tuple[int, int], overlays: list[Overlay]
     ) -> Iterator[tuple[str, Style]]:
-        """The text of a piece, cut where overlays start and end."""
-        log = row.reply.log if row.reply and piece.token != NO_TOKEN else None
-        style = self._styles.of(row.tone, piece.look, log, piece.token)
-        over = [o for o in overlays if o.start < piece.end and o.end > piece.start]
-        edges = {edge for o in over for edge in o[:2] if piece.start < edge < piece.end}
-        text = row.block.text
-        for start, end in pairwise([piece.start, *sorted(edges), piece.end]):
-            shown = style
-            for overlay in over:
-                if overlay.start <= start and end <= overlay.end:
-                    shown += overlay.style
-            yield text[start:end], shown
+        """A slice of a row's text with its styles."""
+        block, reply = row.block, row.reply
+        if self._styles.has_syntax and block.language and reply is not None and _is_done(row):
+            for start, end, kind in self._code.pieces(block, *item):
+                style = self._styles.syntax(row.tone, kind)
+                yield from _laid_over(block.text, start, end, style, overlays)
+            return
+        for piece in block.pieces(*item):
+            log = reply.log if reply is not None and piece.token != NO_TOKEN else None
+            style = self._styles.of(row.tone, piece.look, log, piece.token)
+            yield from _laid_over(block.text, piece.start, piece.end, style, overlays)
+
+
+def _is_done(row: Row) -> bool:
+    """Whether a row's code will not grow, is not too long to lex, and holds no ghosts."""
+    block = row.block
+    is_short = len(block.text) <= MAX_CHARACTERS
+    has_ghosts = any(look & Look.GHOST for look in block.looks)
+    return row.reply is not None and row.reply.is_settled and is_short and not has_ghosts
+
+
+def _laid_over(
+    text: str, first: int, last: int, style: Style, overlays: list[Overlay]
+) -> Iterator[tuple[str, Style]]:
+    """Text of one style, cut where overlays start and end."""
+    over = [o for o in overlays if o.start < last and o.end > first]
+    edges = {edge for o in over for edge in o[:2] if first < edge < last}
+    for start, end in pairwise([first, *sorted(edges), last]):
+        shown = style
+        for overlay in over:
+            if overlay.start <= start and end <= overlay.end:
+                shown += overlay.style
+        yield text[start:end], shown
 
 
 def find_hits(row: Row, pattern: re.Pattern[str]) -> list[tuple[int, int]]:

@@ -15,6 +15,7 @@ from ds4chat.protocol.types import Source
 from ds4chat.tui.markdown.block import NO_TOKEN, Look
 from ds4chat.tui.markdown.reply import NO_CONFIDENCE, SOURCES, TokenLog
 from ds4chat.tui.palette import ATTRIBUTES, DARK, Attribute, ColourMode, Palette
+from ds4chat.tui.widgets.transcript_code import KINDS
 from ds4chat.tui.widgets.transcript_rows import Tone
 
 COMPONENTS = (
@@ -23,6 +24,7 @@ COMPONENTS = (
     "transcript--heading",
     "transcript--code",
     "transcript--label",
+    *(f"transcript--syntax-{kind}" for kind in KINDS),
     "transcript--hit",
     "transcript--hit-current",
 )
@@ -46,6 +48,11 @@ Transcript {
     & > .transcript--heading { color: $text-primary; }
     & > .transcript--code { color: $text-secondary; }
     & > .transcript--label { color: $text-accent; text-style: bold; }
+    & > .transcript--syntax-comment { color: $text-muted; text-style: italic; }
+    & > .transcript--syntax-string { color: $text-success; }
+    & > .transcript--syntax-number { color: $text-warning; }
+    & > .transcript--syntax-keyword { color: $text-primary; text-style: bold; }
+    & > .transcript--syntax-name { color: $text-secondary; text-style: bold; }
     & > .transcript--hit { color: $foreground; background: $primary 40%; }
     & > .transcript--hit-current { color: $background; background: $warning; }
 }
@@ -83,6 +90,19 @@ class StyleBook:
     def label(self) -> Style:
         """The style of the speaker's name."""
         return self._component("label")
+
+    def syntax(self, tone: Tone, kind: str) -> Style:
+        """The style of code of a kind (`KINDS`, empty: plain), where provenance is off."""
+        plain = self.of(tone, Look.CODE, None, NO_TOKEN)
+        if not kind:
+            return self._component(tone.value)
+        style = self._component(f"syntax-{kind}")
+        return plain + Style(color=style.color, bold=style.bold, italic=style.italic)
+
+    @property
+    def has_syntax(self) -> bool:
+        """Whether code is coloured by its syntax."""
+        return self.mode is ColourMode.OFF and not self.is_mono
 
     def hit(self, *, is_current: bool) -> Style:
         """The style laid over what a search found."""
