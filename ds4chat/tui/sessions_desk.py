@@ -8,7 +8,7 @@ asked for a snapshot, which costs the next prompt a copy and no write.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 
 from ds4chat import __version__
@@ -42,15 +42,15 @@ from ds4chat.store.records import (
 )
 from ds4chat.store.session import Session, utc_now
 from ds4chat.store.tree import Tree
-from ds4chat.tui import sessions_options, sessions_redraw
+from ds4chat.tui import sessions_redraw, sessions_words
 from ds4chat.tui.controller import ChatController, Phase
 from ds4chat.tui.sessions_hook import KV_BUDGET_BYTES, SessionsPlan
 from ds4chat.tui.sessions_kv import SessionSnapshots
+from ds4chat.tui.sessions_making import SessionMaker
 from ds4chat.tui.state import Turn
 
 ENDED = "ds4chat was ended during this reply"
 DIED = "ds4chat ended during this reply"
-KV_NOTICE = "The session has no KV state to go on from: the next message reads it again."
 
 Tell = Callable[[SessionFileError], None]
 
@@ -63,6 +63,7 @@ class SessionDesk:
         plan: where sessions lie.
         settings: what this start was asked for.
         on_trouble: told of a failing disk, on another thread.
+        on_made: told on another thread that `settle` is to be called.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class SessionDesk:
         plan: SessionsPlan,
         settings: Settings | None,
         on_trouble: Tell,
+        on_made: Callable[[], None],
     ) -> None:
         self.chat = chat
         self.plan = plan
@@ -79,6 +81,7 @@ class SessionDesk:
         self.session: Session | None = None
         self.kv = SessionSnapshots(chat, self.recorded)
         self._on_trouble = on_trouble
+        self._maker = SessionMaker(self.library, on_made)
         self._tree = Tree()  # of what is not in a session yet
         self._loose: list[Record] = []
         self._engine_build = ""
@@ -106,11 +109,7 @@ class SessionDesk:
         self._is_lost = self._is_lost or (taker is not None and taker.pid != os.getpid())
         if session is not None and self.is_read_only:
             owner = session.owner or taker or "another window"
-            self.chat.say(
-                f"This session is read-only here: {owner} has it. /takeover makes it yours, "
-                "/save NAME goes on in a copy.",
-                "warning",
-            )
+            self.chat.say(sessions_words.read_only(owner), "warning")
             return False
         try:
             self.tree.messages()
@@ -193,7 +192,7 @@ class SessionDesk:
         """A fresh engine holds nothing: give it the session's KV state."""
         if self._owes_differences:
             self._owes_differences = False
-            self._tell_differences(info)
+            sessions_words.tell_model(self.chat, self.tree.options, info)
             self.kv.restore(self.session, info, is_told=True)
         else:
             self.kv.restore(self.session, info)
@@ -237,19 +236,26 @@ class SessionDesk:
         self.chat.view.show_now()
 
     def _make(self) -> None:
-        """Make the session if there is none; a refusing disk is told of once a session."""
-        if self.session is not None:
-            return
+        """Begin to make the session if there is none."""
         about = next((r.text for r in self._loose if isinstance(r, Asked)), "")
-        if not about:
-            return
+        if self.session is None and about and not self._maker.is_at_it:
+            self._maker.begin(about)
+
+    def settle(self) -> None:
+        """Go on in the session that was made; a refusing disk is told of once a session."""
         try:
-            self.adopt_loose(self.library.create(about=about))
+            session = self._maker.take()
         except SessionFileError as error:
             if not self._has_told:
                 self._has_told = True
                 hint = f"{error.hint} The chat goes on; each turn tries again.".strip()
                 self.tell(SessionFileError(f"this chat is not saved: {error.message}", hint))
+            return
+        if session is not None:
+            self.adopt_loose(session)
+            leaf = session.tree.leaf
+            if leaf is not None and leaf.finished is not None and not self.chat.is_busy:
+                self.kv.save(session, leaf.finished)
 
     def adopt_loose(self, session: Session) -> None:
         """Go on in a new session with what was said so far."""
@@ -269,6 +275,7 @@ class SessionDesk:
         self._has_told = self._is_lost = False
 
     def _leave(self) -> None:
+        self.settle()
         session, self.session, self._is_lost = self.session, None, False
         self._loose, self._tree = [], Tree()
         if session is not None:
@@ -284,6 +291,7 @@ class SessionDesk:
         if current is not None and current.name == name and not self.is_read_only:
             self.chat.say(f"The session {name!r} is the one that you are in.")
             return
+        self.settle()
         self.kv.finish(name)
         session = self.library.open(name, takeover=takeover)
         self.attach(session)
@@ -291,44 +299,14 @@ class SessionDesk:
             if not takeover:
                 self._guard(lambda: session.drop_snapshots((), "orphan"))
             self.break_off(DIED)
-        system = self.chat.conversation.system
+        system, self.chat.editing = self.chat.conversation.system, None
         self.redraw()
-        self._announce(session, system)
+        sessions_words.announce(self.chat, session, system, self.settings)
         if self.chat.phase is Phase.READY and self.chat.info is not None:
-            self._tell_differences(self.chat.info)
+            sessions_words.tell_model(self.chat, self.tree.options, self.chat.info)
             self.kv.restore(session, self.chat.info, is_told=True)
         else:
             self._owes_differences = True
-
-    def _announce(self, session: Session, system: str) -> None:
-        chat = self.chat
-        n_turns = len(session.tree.path())
-        branch = f", branch {session.tree.current}" if len(session.tree.branches) > 1 else ""
-        chat.say(f"Session {session.name}: {n_turns} turns{branch}.")
-        for notice in session.notices:
-            chat.say(notice, "warning")
-        if session.owner is not None:
-            chat.say(
-                f"It is open in another window ({session.owner}): read-only here. /takeover "
-                "makes it yours, /save NAME goes on in a copy.",
-                "warning",
-            )
-        leaf = session.tree.leaf
-        if leaf is not None and not sessions_options.is_flag(self.settings, "think"):
-            chat.resume_think(leaf.think)
-        lines = sessions_options.adopt_system(chat, system, self.settings)
-        if session.tree.options is not None:
-            lines += sessions_options.adopt(chat, session.tree.options, self.settings)
-        self._say_lines("Settings that differ", lines)
-
-    def _tell_differences(self, info: ModelInfo) -> None:
-        lines = sessions_options.model_differences(self.tree.options, info)
-        self._say_lines("The model differs from the session's", lines)
-
-    def _say_lines(self, head: str, lines: Iterable[str]) -> None:
-        found = [f"  {line}" for line in lines]
-        if found:
-            self.chat.say("\n".join([f"{head}:", *found]))
 
     def require_mine(self) -> None:
         """Refuse a change of a session that is read-only here. Raises SessionFileError."""
@@ -374,6 +352,13 @@ class SessionDesk:
         Raises:
             SessionFileError: something could not be written.
         """
+        self.settle()
+        if self.session is None:
+            self._make()
+            made = self._maker.take()
+            if made is not None:
+                self.adopt_loose(made)
+        self._maker.close()
         session, n_lost = self.session, 0
         self.break_off(ENDED)
         if session is not None and not session.is_read_only and not session.flush():

@@ -12,6 +12,7 @@ def save_as(desk: SessionDesk, name: str) -> None:
     Raises:
         SessionFileError: the name cannot be used, or the disk refuses.
     """
+    desk.settle()
     if desk.session is None:
         desk.adopt_loose(desk.library.create(name))
     else:

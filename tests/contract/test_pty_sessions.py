@@ -59,7 +59,7 @@ def test_the_printed_command_resumes_the_chat(start: Start, tmp_path: Path) -> N
     assert terminal.end() == 0
     again = start(*printed_arguments(terminal))
     again.until_shown("goes home")
-    again.until_shown("1 turns")
+    again.until_shown("1 turn.")
     again.write("say something else\r")
     again.until_shown("something else")
     again.write("\x11")

@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from ds4chat.demo import Reply, Script
+from ds4chat.errors import SessionFileError
 from ds4chat.protocol.commands import RestoreSnapshot, SaveSnapshot, Submit
 from ds4chat.protocol.events import RoundVerified
 from ds4chat.protocol.types import Channel, FinishReason, Sampling, Source
 from ds4chat.store import files
 from ds4chat.store.library import Library
 from ds4chat.store.tree import Tree
+from ds4chat.tui import sessions_desk
 from ds4chat.tui.controller import Phase
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.sessions import SessionsScreen
@@ -45,6 +47,7 @@ def desk_of(chat: Chat) -> SessionDesk:
 async def saved(chat: Chat) -> str:
     """Wait for the last snapshot, end the session, return its name."""
     desk = desk_of(chat)
+    await chat.until(lambda: desk.session)
     session = desk.session
     assert session is not None
     folder = str(session.snapshots_dir)
@@ -105,7 +108,9 @@ async def test_resume_redraws_all_and_continues_from_the_snapshot(
         ids = [turn.ids for turn in chat.chat.conversation.turns]
         n_held = sum(map(len, ids))
         name = await saved(chat)
-        await chat.ask("three")
+    async with open_chat(script=SCRIPT) as chat:
+        for text in ("one", "two", "three"):
+            await chat.ask(text)
         whole = chat.chat.conversation.turns[-1]
     async with open_chat(script=SCRIPT, options=kept(tmp_path, name)) as chat:
         await chat.until(lambda: "KV state restored" in chat.transcript())
@@ -219,6 +224,7 @@ async def test_a_killed_program_loses_nothing_that_was_shown(
     async with open_chat(Reply(answer=LONG, holds=(3,)), options=kept(tmp_path)) as chat:
         await chat.send("go")
         await chat.steps(3)
+        await chat.until(lambda: desk_of(chat).session)
         session = desk_of(chat).session
         assert session is not None
         text = chat.chat.conversation.turns[0].answer_text
@@ -307,6 +313,7 @@ async def test_a_second_window_is_read_only_until_it_takes_over(
 ) -> None:
     async with open_chat(script=SCRIPT, options=kept(tmp_path)) as first:
         await first.ask("one")
+        await first.until(lambda: desk_of(first).session)
         session = desk_of(first).session
         assert session is not None
         await first.until(lambda: session.tree.snapshots)
@@ -390,13 +397,43 @@ async def test_a_folder_that_cannot_be_made_is_told_once(
     root.write_text("in the way")
     async with open_chat(script=SCRIPT, options=kept(root / "sessions")) as chat:
         await chat.ask("one")
-        assert chat.transcript().count("this chat is not saved") == 1
+        await chat.until(lambda: "this chat is not saved" in chat.transcript())
         await chat.ask("two")
+        await chat.until(lambda: not desk_of(chat)._maker.is_at_it)
         assert chat.transcript().count("this chat is not saved") == 1
         root.unlink()
         await chat.ask("three")
         name = await saved(chat)
     assert len(on_disk(root / "sessions", name).path()) == 3
+
+
+async def test_a_chat_that_could_never_be_saved_is_told_at_the_end(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    root = tmp_path / "file"
+    root.write_text("in the way")
+    async with open_chat(script=SCRIPT, options=kept(root / "sessions")) as chat:
+        await chat.ask("one")
+        with pytest.raises(SessionFileError):
+            desk_of(chat).close()
+
+
+async def test_the_budget_drops_kv_and_never_text(
+    open_chat: OpenChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
+        await chat.ask("one")
+        await chat.press("ctrl+n")
+        await chat.ask("two")
+        newest = desk_of(chat)
+        await chat.until(lambda: newest.session and newest.session.tree.snapshots)
+        one = Library(tmp_path).summaries()[0].kv_bytes
+        monkeypatch.setattr(sessions_desk, "KV_BUDGET_BYTES", one)
+        name = await saved(chat)
+    found = {s.first: s for s in Library(tmp_path).summaries()}
+    assert found["two"].name == name
+    assert found["two"].kv_bytes > 0 == found["one"].kv_bytes
+    assert on_disk(tmp_path, found["one"].name).path()[0].answer_text
 
 
 async def test_a_new_chat_is_another_session(open_chat: OpenChat, tmp_path: Path) -> None:
@@ -448,6 +485,7 @@ async def test_commands_manage_sessions(open_chat: OpenChat, tmp_path: Path) -> 
     root = tmp_path / "sessions"
     async with open_chat(script=SCRIPT, options=kept(root)) as chat:
         await chat.ask("one")
+        await chat.until(lambda: desk_of(chat).session)
         await chat.send("/rename mine")
         await chat.send("/save copy")
         await chat.ask("two")

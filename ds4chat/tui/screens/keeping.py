@@ -20,6 +20,10 @@ class SessionTrouble(Message):
         self.error = error
 
 
+class SessionMade(Message):
+    """A session was made or refused. Posted from the thread that made it."""
+
+
 class KeepingScreen(PreferenceScreen):
     """Opens sessions and says what goes wrong with them."""
 
@@ -34,7 +38,7 @@ class KeepingScreen(PreferenceScreen):
         """Keep this chat, if sessions have a place."""
         if options.sessions is not None:
             self._desk = SessionDesk(
-                self.chat, options.sessions, options.settings, self._trouble
+                self.chat, options.sessions, options.settings, self._trouble, self._made
             )
 
     def kept(self, event: Event) -> bool:
@@ -63,6 +67,17 @@ class KeepingScreen(PreferenceScreen):
             self.post_message(SessionTrouble(error))
         except RuntimeError:
             return  # the loop is closed: the screen is gone
+
+    def _made(self) -> None:
+        try:
+            self.post_message(SessionMade())
+        except RuntimeError:
+            return  # the end of the chat takes the session itself
+
+    def on_session_made(self) -> None:
+        """Go on in the session that was made."""
+        if self.sessions is not None:
+            self.sessions.settle()
 
     def on_session_trouble(self, message: SessionTrouble) -> None:
         """Say that the disk fails."""
