@@ -20,6 +20,7 @@ from ds4chat.store.records import VERSION
 
 WINDOW_BYTES = 64 * 1024
 PREVIEW_CHARS = 120
+_WIDER_BYTES = (1 << 20, 16 << 20)  # looked at only for a reply that was cut off
 _TEXT = b'"text":"'
 
 
@@ -61,23 +62,37 @@ def summarize(folder: Path, ops: FileOps | None = None) -> Summary:
     try:
         found = os.fstat(fd)
         head = os.pread(fd, WINDOW_BYTES, 0)
-        tail = os.pread(fd, WINDOW_BYTES, max(0, found.st_size - WINDOW_BYTES))
+        last = _tail(fd, found.st_size)
     finally:
         os.close(fd)
     first = list(_rows(head.split(b"\n")))
-    last = list(_rows(tail.split(b"\n")[::-1]))
     return Summary(
         name=name,
         path=folder,
         text_bytes=found.st_size,
         kv_bytes=kv_bytes,
-        n_turns=next((row["turns"] for row in last if type(row.get("turns")) is int), 0),
+        n_turns=next(_turns(last), 0),
         model=_model(last) or _model(reversed(first)),
         changed_s=found.st_mtime,
         first=_asked(first),
         last=_asked(last),
         trouble=_trouble(first),
     )
+
+
+def _tail(fd: int, n_bytes: int) -> list[dict[str, Any]]:
+    """The last rows, the newest first: further back while a long reply hides the question."""
+    rows: list[dict[str, Any]] = []
+    for window in (WINDOW_BYTES, *_WIDER_BYTES):
+        tail = os.pread(fd, window, max(0, n_bytes - window))
+        rows = list(_rows(tail.split(b"\n")[::-1]))
+        if window >= n_bytes or any(_turns(rows)):
+            break
+    return rows
+
+
+def _turns(rows: Iterable[dict[str, Any]]) -> Iterator[int]:
+    return (row["turns"] for row in rows if type(row.get("turns")) is int)
 
 
 def _rows(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:

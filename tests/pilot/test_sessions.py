@@ -13,7 +13,7 @@ import pytest
 from ds4chat.demo import Reply, Script
 from ds4chat.errors import SessionFileError
 from ds4chat.protocol.commands import RestoreSnapshot, SaveSnapshot, Submit
-from ds4chat.protocol.events import RoundVerified
+from ds4chat.protocol.events import RoundVerified, TokensCommitted
 from ds4chat.protocol.types import Channel, FinishReason, Sampling, Source
 from ds4chat.store import files
 from ds4chat.store.library import Library
@@ -510,7 +510,7 @@ async def test_commands_manage_sessions(open_chat: OpenChat, tmp_path: Path) -> 
 async def test_reasoning_is_saved_from_before_the_reply(
     open_chat: OpenChat, tmp_path: Path
 ) -> None:
-    reply = Reply(answer="Yes.", thinking="Let me see what this is about.")
+    reply = Reply(answer="Yes.", thinking="Let me see what this is about. " * 20)
     async with open_chat(reply, options=kept(tmp_path)) as chat:
         await chat.send("/think on")
         await chat.ask("one")
@@ -519,6 +519,17 @@ async def test_reasoning_is_saved_from_before_the_reply(
         await chat.ask("two")
         assert not chat.engine.sent(SaveSnapshot)[-1].before_reply
         name = await saved(chat)
+    async with open_chat(reply, options=kept(tmp_path, name)) as chat:
+        await chat.until(lambda: "KV state restored" in chat.transcript())
+        events = desk_of(chat).tree.path()[0].events
+        clocks = [
+            event.at_s
+            for event in events
+            if isinstance(event, TokensCommitted) and event.channel is Channel.THINKING
+        ]
+        assert clocks[-1] - clocks[0] > 0.5
+        assert f"thought {clocks[-1] - clocks[0]:.1f} s" in chat.transcript()
+        await saved(chat)
     turn = on_disk(tmp_path, name).path()[0]
     assert "".join(s.text for s in turn.spans(Channel.THINKING)) == turn.reasoning_text != ""
 

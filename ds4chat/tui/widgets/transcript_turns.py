@@ -27,11 +27,13 @@ class ChannelView:
         self._label = label
         self._started = now
         self._seconds = 0.0
+        self._clocked: tuple[float, float] | None = None  # first and last engine second
         self._tone = Tone.THINKING if channel is Channel.THINKING else Tone.ANSWER
 
     def append(self, spans: Sequence[Span], at_s: float) -> None:
         """Take tokens; they are shown by `flush`."""
         self.reply.append(spans, at_s)
+        self._clocked = (self._clocked[0] if self._clocked else at_s, at_s)
 
     @property
     def is_haunted(self) -> bool:
@@ -72,7 +74,9 @@ class ChannelView:
         if self.is_ended:
             return None
         self.is_ended = True
-        self._seconds = now - self._started
+        first_s, last_s = self._clocked or (0.0, 0.0)
+        # A saved reply comes at once: then the engine's clock says how long it took.
+        self._seconds = max(now - self._started, last_s - first_s)
         changed = self.reply.settle()
         if self.channel is Channel.THINKING:
             self.is_folded = self.is_folded or fold

@@ -188,6 +188,17 @@ def test_listing_reads_only_the_two_ends(
     assert n_read <= 2 * summary.WINDOW_BYTES
 
 
+def test_a_long_reply_that_was_cut_off_hides_no_turns(library: Library) -> None:
+    session = make(library, "a", "first", "second")
+    session = library.open("a")
+    turn = session.ask("last", ThinkMode.OFF)
+    while (session.folder / transcripts.FILE_NAME).stat().st_size < 3 * summary.WINDOW_BYTES:
+        session.report(build.tokens(turn.id, "word " * 200))
+    (found,) = library.summaries()
+    assert (found.n_turns, found.last) == (3, "last")
+    session.close()
+
+
 @pytest.mark.parametrize(
     "data", [b"", b"\x00" * 100, b"[]\n", b'{"kind":"session","version":7}\n']
 )
