@@ -60,6 +60,7 @@ class Arguments:
     resume: str | None = None
     is_continued: bool = False
     sessions: str | None = None
+    replay: str | None = None
     notices: tuple[str, ...] = field(default=())
 
     @property
@@ -106,6 +107,7 @@ def parse(argv: Sequence[str]) -> Arguments:
         resume=own["resume"],
         is_continued=own["is_continued"],
         sessions=own["sessions"],
+        replay=own["replay"],
         notices=tuple(notices),
     )
 
@@ -137,7 +139,7 @@ def _unescaped(text: str | None) -> str:
 _OWN = (
     "positional", "prompt", "prompt_file", "json", "verbose", "inspect",
     "greedy", "mtp_exact_sampling", "ignored", "completion",
-    "resume", "is_continued", "sessions",
+    "resume", "is_continued", "sessions", "replay",
 )  # fmt: skip
 
 
@@ -169,6 +171,7 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
     add("-r", "--resume", metavar="NAME", help="go on with a saved session")
     add("--continue", dest="is_continued", action="store_true", help="with the latest one")
     add("--sessions", metavar="DIR", help="where sessions lie (default: your data folder)")
+    add("--replay", metavar="NAME", help="show a session again at true speed, no engine")
     add("--greedy", action="store_true", help="--temp 0 --no-spec")
     add("--mtp-exact-sampling", action="store_true", help="ds4's: sampling is always exact")
     for flag, metavar, why in _IGNORED:

@@ -68,7 +68,8 @@ def open_chat(
         config_file=dirs.config_file,
         key_rows=keymap.remap(SCREEN_KEYS, keymap.load(dirs.config_file)),
         no_color=not settings.wants_color(values.color, is_tty=True),
-        banner=TOUR_BANNER if log_path is None else "",
+        banner=start.banner or (TOUR_BANNER if log_path is None else ""),
+        questions=start.questions,
         log_path=str(log_path or ""),
         first_command=first_command,
         sessions=SessionsPlan(root=keep.root, is_usual=keep.is_usual, resume=keep.resume)

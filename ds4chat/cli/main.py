@@ -83,6 +83,8 @@ def _inspect(values: Settings) -> int:
 def _serve(
     given: Arguments, values: Settings, dirs: paths.UserDirs, make_link: MakeLink
 ) -> int:
+    if given.replay is not None:
+        return _replay(given, values, dirs)
     pair = models.choose(values, paths.nano_dir())
     if pair is None:
         return _without_model(given, values)
@@ -103,6 +105,14 @@ def _serve(
         return lines.one_shot(link, how, printer, prompt)
     print(lines.GREETING, file=sys.stderr)
     return lines.line_mode(link, how, printer, lines.ask_for_line)
+
+
+def _replay(given: Arguments, values: Settings, dirs: paths.UserDirs) -> int:
+    from ds4chat.cli import replay
+
+    if _wants_lines(given):
+        raise SettingsError("--replay needs the full screen", "Leave -p and pipes out.")
+    return replay.run(given, values, dirs)
 
 
 def _kept(given: Arguments, dirs: paths.UserDirs) -> keep.Keep | None:

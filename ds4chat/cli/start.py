@@ -18,7 +18,7 @@ _LAYERS = tuple(Origin)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """How every reply of this start is asked for."""
+    """How every reply of this start is asked for; in a replay, `questions` and a `banner`."""
 
     load: Load
     sampling: Sampling
@@ -28,6 +28,8 @@ class Start:
     system: str
     keep_reasoning: bool = False
     ignore_end: bool = False
+    questions: tuple[str, ...] = ()
+    banner: str = ""
 
 
 def make(settings: Settings, pair: Pair | None) -> Start:

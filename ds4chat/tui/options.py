@@ -35,6 +35,7 @@ class ChatOptions:
         config_file: the person's settings file, for the settings screen.
         sessions: where chats are kept, and which is resumed; None: nothing is kept.
         key_rows: actions with their keys.
+        questions: asked one after the other, for a replay.
         is_animated: whether the cursor blinks.
     """
 
@@ -57,4 +58,5 @@ class ChatOptions:
     config_file: Path | None = None
     sessions: SessionsPlan | None = None
     key_rows: tuple[KeyRow, ...] = SCREEN_KEYS
+    questions: tuple[str, ...] = ()
     is_animated: bool = True

@@ -108,6 +108,16 @@ def test_one_shot_flags() -> None:
     assert not arguments.parse([]).is_one_shot
 
 
+def test_session_flags() -> None:
+    assert arguments.parse(["-r", "x", "--sessions", "d"]).resume == "x"
+    assert arguments.parse(["--resume", "x", "--sessions", "d"]).sessions == "d"
+    assert arguments.parse(["--continue"]).is_continued
+    assert arguments.parse(["--replay", "x"]).replay == "x"
+    nothing = arguments.parse([])
+    assert (nothing.resume, nothing.sessions, nothing.replay) == (None, None, None)
+    assert not nothing.is_continued
+
+
 @pytest.mark.parametrize(
     "line",
     [

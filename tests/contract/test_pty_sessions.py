@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ds4chat import paths
 from ds4chat.protocol.types import FinishReason, Span
 from ds4chat.store.library import Library
 from ds4chat.store.tree import Turn
@@ -138,10 +139,25 @@ def test_a_killed_program_keeps_the_partial_text(
     assert [turn.reason for turn in ended] == [FinishReason.ERROR, FinishReason.LENGTH]
 
 
+def test_the_sample_session_is_replayed_without_a_model() -> None:
+    samples = paths.samples_dir()
+    (name,) = Library(samples).names()
+    first = Library(samples).read(name).tree.path()[0]
+    terminal = Terminal(PROGRAM, "--replay", name, "--sessions", str(samples))
+    try:
+        terminal.until_shown(f"Replay of {name}")
+        terminal.until_shown(first.question.split()[0])
+        terminal.until_shown("tok/s ·")
+        terminal.write("\x11")
+        assert terminal.end() == 0
+    finally:
+        terminal.kill()
+
+
 def test_an_unknown_session_is_a_usage_error_before_a_model_is_opened(tmp_path: Path) -> None:
     model = tmp_path / "scripted.gguf"
     model.touch()
-    for argv in (["-r", "nothing"], ["--continue"], ["-r", "../x"]):
+    for argv in (["-r", "nothing"], ["--replay", "x"], ["--continue"], ["-r", "../x"]):
         terminal = Terminal(PROGRAM, str(model), "--sessions", str(tmp_path / "s"), *argv)
         assert terminal.end() == 2
         assert "session" in terminal.plain

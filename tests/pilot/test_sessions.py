@@ -11,14 +11,16 @@ from pathlib import Path
 import pytest
 
 from ds4chat.demo import Reply, Script
+from ds4chat.demo.replay import ReplayEngine
 from ds4chat.errors import SessionFileError
-from ds4chat.protocol.commands import RestoreSnapshot, SaveSnapshot, Submit
+from ds4chat.protocol.commands import Load, RestoreSnapshot, SaveSnapshot, Submit
 from ds4chat.protocol.events import RoundVerified, TokensCommitted
 from ds4chat.protocol.types import Channel, FinishReason, Sampling, Source
 from ds4chat.store import files
 from ds4chat.store.library import Library
 from ds4chat.store.tree import Tree
 from ds4chat.tui import sessions_desk
+from ds4chat.tui.app import Ds4ChatApp
 from ds4chat.tui.controller import Phase
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.sessions import SessionsScreen
@@ -532,6 +534,34 @@ async def test_reasoning_is_saved_from_before_the_reply(
         await saved(chat)
     turn = on_disk(tmp_path, name).path()[0]
     assert "".join(s.text for s in turn.spans(Channel.THINKING)) == turn.reasoning_text != ""
+
+
+async def test_a_replay_shows_what_was_seen_without_an_engine(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    replies = (Reply(answer="Fine **so** far."), Reply(answer=LONG, crash_after=3))
+    async with open_chat(*replies, options=kept(tmp_path)) as chat:
+        await chat.ask("one")
+        await chat.send("two")
+        await chat.phase(Phase.DEAD)
+        seen = chat.transcript().split("broken off")[0]
+        rounds = [turn.rounds for turn in chat.chat.conversation.turns]
+        name = await saved(chat)
+    engine = ReplayEngine(on_disk(tmp_path, name), pace=0)
+    options = ChatOptions(is_animated=False, questions=engine.questions)
+    app = Ds4ChatApp(engine, Load(request_id=0, model_path="x"), options)
+    try:
+        async with app.run_test(size=(80, 24)) as pilot:
+            chat = Chat(app, pilot, engine)  # type: ignore[arg-type]
+            await chat.until(lambda: len(chat.chat.conversation.turns) == 2)
+            await chat.until(lambda: not chat.chat.is_busy)
+            assert chat.transcript().startswith(seen.rsplit("──", 1)[0])
+            assert [turn.rounds for turn in chat.chat.conversation.turns] == rounds
+            await chat.send("three")
+            await chat.until(lambda: "this is a replay" in chat.transcript().lower())
+            assert chat.prompt.text == "three"
+    finally:
+        engine.close()
 
 
 def test_the_desk_imports_no_tensors() -> None:

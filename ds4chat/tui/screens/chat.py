@@ -137,6 +137,7 @@ class ChatScreen(KeepingScreen):
         """Take in an event of the engine."""
         if self.races.report(event) is None and not self.kept(event):
             bridge.route(event, self.reports)
+            self.ask_next(event)
         if isinstance(event, ModelReady) and (first := commands.parse(self._first_command)):
             self._first_command = ""
             commands.execute(self, *first)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.message import Message
 
 from ds4chat.errors import SessionFileError
-from ds4chat.protocol.events import Event
+from ds4chat.protocol.events import Event, ModelReady, TurnFinished
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.preferences import PreferenceScreen
 from ds4chat.tui.screens.sessions import SessionsScreen
@@ -28,6 +28,7 @@ class KeepingScreen(PreferenceScreen):
     """Opens sessions and says what goes wrong with them."""
 
     _desk: SessionDesk | None = None
+    _n_asked = 0
 
     @property
     def sessions(self) -> SessionDesk | None:
@@ -44,6 +45,14 @@ class KeepingScreen(PreferenceScreen):
     def kept(self, event: Event) -> bool:
         """Let the session take an event in first; True: it is not for the chat."""
         return self.sessions is not None and self.sessions.report(event)
+
+    def ask_next(self, event: Event) -> None:
+        """In a replay, ask the next recorded question when it is time."""
+        if not isinstance(event, ModelReady | TurnFinished):
+            return
+        if self._n_asked < len(self._options.questions):
+            self._n_asked += 1
+            self.chat.send_text(self._options.questions[self._n_asked - 1])
 
     def resume_first(self) -> None:
         """Open the session that was named at the start, once the transcript has a width."""
