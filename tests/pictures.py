@@ -64,13 +64,18 @@ SCENES: dict[str, Scene] = {
 }
 
 
+async def play(name: str, chat: Chat) -> None:
+    """Bring a chat to a scene, without the remarks that pass by."""
+    await SCENES[name](chat)
+    chat.app.clear_notifications()
+    await chat.pilot.pause()
+
+
 async def draw(name: str, folder: Path, theme: str = "") -> None:
     """Write one scene as `NAME.svg`, 120 x 40."""
     options = ChatOptions(is_animated=False, theme=theme, themes_dirs=(paths.themes_dir(),))
     async with run_chat(script=TOUR, size=SIZE, options=options) as chat:
-        await SCENES[name](chat)
-        chat.app.clear_notifications()
-        await chat.pilot.pause()
+        await play(name, chat)
         svg = chat.app.export_screenshot(title="ds4chat")
         (folder / f"{name}.svg").write_text(svg, encoding="utf-8")
 

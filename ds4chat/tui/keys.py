@@ -159,6 +159,8 @@ PROMPT_KEYS = (
     ("Tab", "complete a slash command"),
     ("Up, Down", "earlier messages (that begin as what is typed); a waiting one first"),
     ("PageUp, PageDown", "scroll the transcript"),
+    ("On a marked turn", "Enter tokens, c copy, y copy code, e edit, r retry, g ghosts"),
+    ("Click on a token", "its round: drafts, confidences, outcome, times"),
     ("^D in an empty prompt", "quit"),
     ("Alt+1 to Alt+6", "the same as F1 to F6"),
 )

@@ -369,3 +369,13 @@ async def test_a_line_that_stays_is_not_painted_again_when_the_view_scrolls() ->
         assert all(a is b for a, b in zip(after[:4], before[:4], strict=True))
         cropped = widget.render_lines(Region(5, 2, 3, 1))[0]
         assert cropped.text == before[0].text[5:8]
+
+
+async def test_the_scroll_bar_knows_of_a_scroll_before_it_was_shown() -> None:
+    async with opened(40, 10) as (widget, pilot):
+        widget.append(1, Channel.ANSWER, [span(f"line {n}\n\n") for n in range(20)])
+        widget.flush()
+        widget.finish_reply(1, "")
+        await pilot.pause()
+        assert widget.scroll_y > 0
+        assert widget.vertical_scrollbar.position == widget.scroll_y

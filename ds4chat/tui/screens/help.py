@@ -37,6 +37,7 @@ WORDS = (
         "by position i",
         "how often draft i was right, of the rounds in which all before it were right",
     ),
+    ("ghost", "a rejected draft: never part of the text; /ghosts shows them struck through"),
     ("confidence", "the drafter's own estimate that a draft is right, 0 to 1"),
     ("parked", "speculation pauses because it loses, and is tried again later"),
     (

@@ -90,6 +90,8 @@ class FollowingView(ScrollView, can_focus=True):
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         """Follow again when the person has scrolled to the end."""
         super().watch_scroll_y(old_value, new_value)
+        # Textual tells the bar only while it is shown; the first scroll comes before that.
+        self.vertical_scrollbar.position = new_value
         if new_value > old_value and new_value >= self.max_scroll_y - 0.5:
             self.is_following = True
             if self.virtual_size.height != self._column.height:
