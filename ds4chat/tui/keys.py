@@ -162,5 +162,6 @@ PROMPT_KEYS = (
     ("On a marked turn", "Enter tokens, c copy, y copy code, e edit, r retry, g ghosts"),
     ("Click on a token", "its round: drafts, confidences, outcome, times"),
     ("^D in an empty prompt", "quit"),
+    ("Esc Esc, idle", "mark the last turn; f goes on from a marked turn on a new branch"),
     ("Alt+1 to Alt+6", "the same as F1 to F6"),
 )

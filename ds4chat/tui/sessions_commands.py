@@ -92,22 +92,12 @@ def _export(desk: SessionDesk, args: str) -> None:
 
 
 def _fork(desk: SessionDesk, args: str) -> None:
-    leaf = desk.tree.leaf
     if args and not (args.isascii() and args.isdecimal()):
         raise SettingsError(f"/fork: {args!r:.60} is not a turn", "/branches numbers them.")
+    leaf = desk.tree.leaf
     if leaf is None and not args:
         raise SettingsError("there is no turn to fork from", "Ask something first.")
-    at = int(args[:18]) if args else leaf.id if leaf is not None else 0
-
-    def fork() -> None:
-        desk.move(moves.fork(desk.tree, at or None))
-        where = f"after turn {at}" if at else "from the beginning"
-        desk.chat.say(
-            f"Branch {desk.tree.current} goes on {where}; the others are untouched "
-            "(/branches, /goto)."
-        )
-
-    desk.attempt(fork)
+    sessions_manage.fork(desk, int(args[:18]) if args else leaf.id if leaf is not None else 0)
 
 
 def _branches(desk: SessionDesk, _: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ds4chat.errors import SessionFileError
+from ds4chat.store import moves
 from ds4chat.tui.sessions_desk import SessionDesk
 
 
@@ -19,6 +20,20 @@ def save_as(desk: SessionDesk, name: str) -> None:
         desk.session.flush()
         desk.attach(desk.library.copy(desk.session, name))
     desk.chat.say(f"This chat goes on as the session {name}.")
+
+
+def fork(desk: SessionDesk, at: int) -> None:
+    """Stop the reply, then go on after a turn (0: before the first) on a new branch."""
+
+    def carry_out() -> None:
+        desk.move(moves.fork(desk.tree, at or None))
+        where = f"after turn {at}" if at else "from the beginning"
+        desk.chat.say(
+            f"Branch {desk.tree.current} goes on {where}; the others are untouched "
+            "(/branches, /goto)."
+        )
+
+    desk.attempt(carry_out)
 
 
 def rename(desk: SessionDesk, name: str, new: str) -> str:

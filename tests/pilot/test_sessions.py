@@ -293,6 +293,24 @@ async def test_fork_leaves_the_original_and_goto_returns(
     }  # fmt: skip
 
 
+async def test_esc_esc_marks_a_turn_and_f_forks_from_it(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
+        for text in ("one", "two"):
+            await chat.ask(text)
+        await chat.press("escape")
+        assert chat.screen.transcript.marked_turn is None
+        await chat.press("escape", "alt+up", "f")
+        assert [t.question for t in chat.chat.conversation.turns] == ["one"]
+        assert chat.prompt.has_focus
+        await chat.ask("other")
+        name = await saved(chat)
+    tree = on_disk(tmp_path, name)
+    assert [t.question for t in tree.path()] == ["one", "other"]
+    assert [t.question for t in tree.path("main")] == ["one", "two"]
+
+
 async def test_undo_is_recorded_and_the_turn_can_be_brought_back(
     open_chat: OpenChat, tmp_path: Path
 ) -> None:

@@ -313,8 +313,8 @@ class ChatScreen(KeepingScreen):
 
     def action_stop(self) -> None:
         """Stop the reply or the load; else leave what was begun."""
-        if not self.chat.stop() and not self.leave_turns():
-            self.chat.stop_editing()
+        if not (self.chat.stop() or self.leave_turns() or self.chat.stop_editing()):
+            self.escape_idle()
 
     def action_interrupt(self) -> None:
         """Copy what is selected, else stop, else quit when pressed twice."""

@@ -6,10 +6,14 @@ from textual.message import Message
 
 from ds4chat.errors import SessionFileError
 from ds4chat.protocol.events import Event, ModelReady, TurnFinished
+from ds4chat.tui import sessions_manage
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.preferences import PreferenceScreen
 from ds4chat.tui.screens.sessions import SessionsScreen
 from ds4chat.tui.sessions_desk import SessionDesk
+
+
+REWIND_ARMED_S = 1.0  # how long the first of two Esc counts
 
 
 class SessionTrouble(Message):
@@ -29,6 +33,7 @@ class KeepingScreen(PreferenceScreen):
 
     _desk: SessionDesk | None = None
     _n_asked = 0
+    _is_rewind_armed = False
 
     @property
     def sessions(self) -> SessionDesk | None:
@@ -70,6 +75,29 @@ class KeepingScreen(PreferenceScreen):
             self.hint("This chat is not kept: the recorded tour saves nothing.")
         else:
             self.app.push_screen(SessionsScreen(self.sessions))
+
+    def action_fork_turn(self) -> None:
+        """Go on from the marked turn on a new branch."""
+        turn = self._marked()
+        if turn is None:
+            return
+        self.leave_turns()
+        if self.sessions is None:
+            self.hint("This chat is not kept: there is no branch to fork")
+        else:
+            sessions_manage.fork(self.sessions, turn.turn_id)
+
+    def escape_idle(self) -> None:
+        """Pressed twice while nothing runs: pick a turn to fork from."""
+        if self._is_rewind_armed:
+            self._is_rewind_armed = False
+            self.action_turn(-1)
+        else:
+            self._is_rewind_armed = True
+            self.set_timer(REWIND_ARMED_S, self._disarm_rewind)
+
+    def _disarm_rewind(self) -> None:
+        self._is_rewind_armed = False
 
     def _trouble(self, error: SessionFileError) -> None:
         try:

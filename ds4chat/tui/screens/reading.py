@@ -27,6 +27,7 @@ _TURN_KEYS = {
     "y": "copy_turn_code",
     "r": "retry_turn",
     "e": "edit_turn",
+    "f": "fork_turn",
     "g": "ghosts",
     "enter": "turn_round",
 }
@@ -168,6 +169,9 @@ class ReadingScreen(Screen[None]):
         if turn is not None:
             self.leave_turns()
             self.chat.edit(turn.turn_id)
+
+    def action_fork_turn(self) -> None:
+        """Go on from the marked turn on a new branch; for the screen that keeps sessions."""
 
     def action_ghosts(self) -> None:
         """Show or hide the rejected drafts of the marked turn, else of the last reply."""

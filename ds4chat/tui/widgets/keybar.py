@@ -27,7 +27,7 @@ def labels(chat: ChatController, rows: Sequence[KeyRow]) -> list[tuple[str, str]
 
 TURN_KEYS = (
     ("Enter", "tokens"), ("c", "copy"), ("y", "code"), ("e", "edit"), ("r", "retry"),
-    ("g", "ghosts"), ("Alt+Up", "before"), ("Alt+Down", "after"), ("Esc", "back"),
+    ("f", "fork"), ("g", "ghosts"), ("Alt+Up", "before"), ("Alt+Down", "after"), ("Esc", "back"),
 )  # fmt: skip
 
 
