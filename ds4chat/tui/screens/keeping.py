@@ -12,7 +12,6 @@ from ds4chat.tui.screens.preferences import PreferenceScreen
 from ds4chat.tui.screens.sessions import SessionsScreen
 from ds4chat.tui.sessions_desk import SessionDesk
 
-
 REWIND_ARMED_S = 1.0  # how long the first of two Esc counts
 
 

@@ -27,7 +27,8 @@ def labels(chat: ChatController, rows: Sequence[KeyRow]) -> list[tuple[str, str]
 
 TURN_KEYS = (
     ("Enter", "tokens"), ("c", "copy"), ("y", "code"), ("e", "edit"), ("r", "retry"),
-    ("f", "fork"), ("g", "ghosts"), ("Alt+Up", "before"), ("Alt+Down", "after"), ("Esc", "back"),
+    ("f", "fork"), ("g", "ghosts"), ("Alt+Up", "before"), ("Alt+Down", "after"),
+    ("Esc", "back"),
 )  # fmt: skip
 
 
