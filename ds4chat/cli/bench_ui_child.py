@@ -15,7 +15,7 @@ from ds4chat.demo.script import split_text
 from ds4chat.protocol.commands import Load
 from ds4chat.protocol.types import Channel, Source, Span, Token
 
-SECONDS = 600  # of text that the reply has
+SECONDS = 120  # of text that the reply has; planning more would hold the interpreter
 TURN = 1_000  # older tokens in a turn
 _ROUND = 5  # tokens in a round: four drafts and the target's own
 
