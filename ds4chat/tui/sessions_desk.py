@@ -132,10 +132,12 @@ class SessionDesk:
             self.record(options)
         if chat.conversation.system != self.tree.system:
             self.record(SystemSet(text=chat.conversation.system))
-        self._compact()
-        asked = moves.ask(self.tree, turn.question, turn.think, turn.turn_id)
-        self.record(asked)
+        self._guard(self._compact)
+        self._guard(lambda: self.record(self._asked(turn)))
         self._make()
+
+    def _asked(self, turn: Turn) -> Asked:
+        return moves.ask(self.tree, turn.question, turn.think, turn.turn_id)
 
     def _compact(self) -> None:
         """Note which turns are no longer sent, or are sent again: on a branch of their own."""
@@ -155,7 +157,7 @@ class SessionDesk:
             parent = None if turn_id == self.tree.branch.start else turn.parent
             self.record(Undone(branch=self.tree.current, leaf=parent))
         else:
-            self.record(moves.edit(self.tree, turn_id))
+            self._guard(lambda: self.record(moves.edit(self.tree, turn_id)))
         self.kv.restore(self.session, self.chat.info)
 
     def began_anew(self) -> None:

@@ -15,7 +15,7 @@ from ds4chat.demo.replay import ReplayEngine
 from ds4chat.errors import SessionFileError
 from ds4chat.protocol.commands import Load, RestoreSnapshot, SaveSnapshot, Submit
 from ds4chat.protocol.events import RoundVerified, TokensCommitted
-from ds4chat.protocol.types import Channel, FinishReason, Sampling, Source
+from ds4chat.protocol.types import Channel, FinishReason, Role, Sampling, Source
 from ds4chat.store import files
 from ds4chat.store.library import Library
 from ds4chat.store.tree import Tree
@@ -311,6 +311,29 @@ async def test_esc_esc_marks_a_turn_and_f_forks_from_it(
     assert [t.question for t in tree.path("main")] == ["one", "two"]
 
 
+async def test_what_compact_drops_is_shown_and_not_sent_after_a_resume(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
+        for text in ("one", "two"):
+            await chat.ask(text)
+        await chat.send("/compact 1")
+        await chat.ask("three")
+        name = await saved(chat)
+    async with open_chat(script=SCRIPT, options=kept(tmp_path, name)) as chat:
+        await chat.until(lambda: "KV state restored" in chat.transcript())
+        assert "you  one" in chat.transcript()
+        await chat.ask("four")
+        asked = [m.text for m in chat.engine.sent(Submit)[-1].messages if m.role is Role.USER]
+        assert asked == ["two", "three", "four"]
+        await chat.send("/compact undo")
+        await chat.ask("five")
+        await saved(chat)
+    tree = on_disk(tmp_path, name)
+    assert [t.question for t in tree.path()] == ["one", "two", "three", "four", "five"]
+    assert [b.why for b in tree.branches.values()] == ["", "compact", "compact"]
+
+
 async def test_undo_is_recorded_and_the_turn_can_be_brought_back(
     open_chat: OpenChat, tmp_path: Path
 ) -> None:
@@ -386,6 +409,7 @@ async def test_ids_of_another_model_are_not_sent(open_chat: OpenChat, tmp_path: 
         reply = chat.engine.sent(Submit)[-1].messages[1]
         assert (reply.text, reply.ids) == ("First **answer**.", ())
         assert "are read as text" in chat.transcript()
+        assert f"model: {SCRIPT.info.name} then, another now" in chat.transcript()
         await saved(chat)
     assert on_disk(tmp_path, name).turns[1].ids
 
