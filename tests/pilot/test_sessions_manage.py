@@ -1,0 +1,260 @@
+"""Whole sessions: lists, commands, two windows, other models, failing disks, replay."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ds4chat.demo import Reply
+from ds4chat.demo.replay import ReplayEngine
+from ds4chat.errors import SessionFileError
+from ds4chat.protocol.commands import Load, Submit
+from ds4chat.protocol.types import Sampling
+from ds4chat.store import files
+from ds4chat.store.library import Library
+from ds4chat.tui import sessions_desk
+from ds4chat.tui.app import Ds4ChatApp
+from ds4chat.tui.controller import Phase
+from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.screens.sessions import SessionsScreen
+from tests.pilot.conftest import OpenChat
+from tests.pilot.driver import Chat
+from tests.pilot.keeping import LONG, SCRIPT, desk_of, kept, on_disk, saved
+
+
+async def test_a_second_window_is_read_only_until_it_takes_over(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    async with open_chat(script=SCRIPT, options=kept(tmp_path)) as first:
+        await first.ask("one")
+        await first.until(lambda: desk_of(first).session)
+        session = desk_of(first).session
+        assert session is not None
+        await first.until(lambda: session.tree.snapshots)
+        session.flush()
+        async with open_chat(script=SCRIPT, options=kept(tmp_path, session.name)) as second:
+            await second.until(lambda: "read-only here" in second.transcript())
+            assert f"process {os.getpid()}" in second.transcript().replace("\n", " ")
+            assert "First answer" in second.transcript()
+            await second.send("two")
+            assert second.prompt.text == "two"
+            assert not second.engine.sent(Submit)
+            second.prompt.text = ""
+            await second.send("/takeover")
+            await second.ask("two")
+            assert await saved(second) == session.name
+        await first.ask("mine")  # one process: the claim on the lock tells no other
+        await first.until(lambda: session.is_read_only)
+        words = " ".join(first.transcript().split())
+        assert words.count("another window has taken this session over") == 1
+        assert "was not changed" not in words
+        await first.send("more")
+        assert first.prompt.text == "more"
+        desk_of(first).close()
+    assert [t.question for t in on_disk(tmp_path, session.name).path()] == ["one", "two"]
+
+
+async def test_settings_of_the_session_come_back_and_are_said(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    options = kept(tmp_path, sampling=Sampling(temperature=0.8, seed=3), system="Be brief.")
+    async with open_chat(script=SCRIPT, options=options) as chat:
+        await chat.ask("one")
+        name = await saved(chat)
+    async with open_chat(script=SCRIPT, options=kept(tmp_path, name)) as chat:
+        await chat.until(lambda: "KV state restored" in chat.transcript())
+        assert chat.chat.sampling == Sampling(temperature=0.8, seed=3)
+        assert chat.chat.conversation.system == "Be brief."
+        assert "temp: 0.8 as in the session" in chat.transcript()
+        desk_of(chat).close()
+
+
+async def test_ids_of_another_model_are_not_sent(open_chat: OpenChat, tmp_path: Path) -> None:
+    async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
+        await chat.ask("one")
+        name = await saved(chat)
+    other = replace(SCRIPT, info=replace(SCRIPT.info, name="another"))
+    async with open_chat(script=other, options=kept(tmp_path, name)) as chat:
+        await chat.until(lambda: chat.chat.conversation.turns)
+        await chat.ask("two")
+        reply = chat.engine.sent(Submit)[-1].messages[1]
+        assert (reply.text, reply.ids) == ("First **answer**.", ())
+        assert "are read as text" in chat.transcript()
+        assert f"model: {SCRIPT.info.name} then, another now" in chat.transcript()
+        await saved(chat)
+    assert on_disk(tmp_path, name).turns[1].ids
+
+
+async def test_a_full_disk_is_told_once_and_the_chat_goes_on(
+    open_chat: OpenChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
+        await chat.ask("one")
+        real = files.FileOps.write
+
+        def refuse(*_: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(files.FileOps, "write", refuse)
+        await chat.ask("two")
+        await chat.until(lambda: "cannot be saved" in chat.transcript())
+        await chat.ask("three")
+        assert chat.transcript().count("cannot be saved") == 1
+        monkeypatch.setattr(files.FileOps, "write", real)
+        name = await saved(chat)
+    assert len(on_disk(tmp_path, name).path()) == 3
+
+
+async def test_a_folder_that_cannot_be_made_is_told_once(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    root = tmp_path / "file"
+    root.write_text("in the way")
+    async with open_chat(script=SCRIPT, options=kept(root / "sessions")) as chat:
+        await chat.ask("one")
+        await chat.until(lambda: "this chat is not saved" in chat.transcript())
+        await chat.ask("two")
+        await chat.until(lambda: not desk_of(chat)._maker.is_at_it)
+        assert chat.transcript().count("this chat is not saved") == 1
+        root.unlink()
+        await chat.ask("three")
+        name = await saved(chat)
+    assert len(on_disk(root / "sessions", name).path()) == 3
+
+
+async def test_a_chat_that_could_never_be_saved_is_told_at_the_end(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    root = tmp_path / "file"
+    root.write_text("in the way")
+    async with open_chat(script=SCRIPT, options=kept(root / "sessions")) as chat:
+        await chat.ask("one")
+        with pytest.raises(SessionFileError):
+            desk_of(chat).close()
+
+
+async def test_the_budget_drops_kv_and_never_text(
+    open_chat: OpenChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
+        await chat.ask("one")
+        await chat.press("ctrl+n")
+        await chat.ask("two")
+        newest = desk_of(chat)
+        await chat.until(lambda: newest.session and newest.session.tree.snapshots)
+        one = Library(tmp_path).summaries()[0].kv_bytes
+        monkeypatch.setattr(sessions_desk, "KV_BUDGET_BYTES", one)
+        name = await saved(chat)
+    found = {s.first: s for s in Library(tmp_path).summaries()}
+    assert found["two"].name == name
+    assert found["two"].kv_bytes > 0 == found["one"].kv_bytes
+    assert on_disk(tmp_path, found["one"].name).path()[0].answer_text
+
+
+async def test_a_new_chat_is_another_session(open_chat: OpenChat, tmp_path: Path) -> None:
+    async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
+        await chat.ask("one")
+        await chat.press("ctrl+n")
+        await chat.ask("two")
+        await saved(chat)
+    library = Library(tmp_path)
+    assert sorted(s.first for s in library.summaries()) == ["one", "two"]
+
+
+async def test_the_list_opens_filters_renames_deletes_and_brings_back(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
+        for text in ("apples", "pears", "plums"):
+            await chat.ask(text)
+            await chat.press("ctrl+n")
+        await chat.until(lambda: not desk_of(chat).kv._left)
+        await chat.press("ctrl+r")
+        screen = chat.app.screen
+        assert isinstance(screen, SessionsScreen)
+        picture = chat.picture()
+        assert "apples" in picture
+        assert "1 turn" in picture
+        await chat.press(*"pears")
+        assert screen.chosen is not None
+        assert screen.chosen.first == "pears"
+        await chat.press("ctrl+e")
+        screen.query_one("Input").value = "fruit"  # type: ignore[attr-defined]
+        await chat.press("enter")
+        assert "fruit" in Library(tmp_path).names()
+        await chat.press(*"fruit", "ctrl+x")
+        assert "fruit" not in Library(tmp_path).names()
+        await chat.press("ctrl+z")
+        assert "fruit" in Library(tmp_path).names()
+        await chat.press("ctrl+s")
+        assert not list((tmp_path / "fruit" / "snapshots").iterdir())
+        await chat.press("enter")
+        assert "you  pears" in chat.transcript()
+        session = desk_of(chat).session
+        assert session is not None
+        assert session.name == "fruit"
+        desk_of(chat).close()
+
+
+async def test_commands_manage_sessions(open_chat: OpenChat, tmp_path: Path) -> None:
+    root = tmp_path / "sessions"
+    async with open_chat(script=SCRIPT, options=kept(root)) as chat:
+        await chat.ask("one")
+        await chat.until(lambda: desk_of(chat).session)
+        await chat.send("/rename mine")
+        await chat.send("/save copy")
+        await chat.ask("two")
+        await chat.send("/export " + str(tmp_path / "out.md"))
+        await chat.send("/del copy")
+        assert "you are in the session" in chat.transcript()
+        await chat.until(lambda: not desk_of(chat).kv._left)
+        await chat.send("/del mine")
+        await chat.send("/undelete mine")
+        await chat.send("/save")
+        assert "ds4chat -r copy --sessions" in chat.transcript().replace("\n", "")
+        await chat.send("/goto nowhere")
+        assert "no branch or turn" in chat.transcript()
+        await chat.send("/resume ../x")
+        assert "cannot name a session" in chat.transcript()
+        await saved(chat)
+    assert "First **answer**." in (tmp_path / "out.md").read_text()
+    assert [t.question for t in on_disk(root, "mine").path()] == ["one"]
+    assert [t.question for t in on_disk(root, "copy").path()] == ["one", "two"]
+
+
+async def test_a_replay_shows_what_was_seen_without_an_engine(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    replies = (Reply(answer="Fine **so** far."), Reply(answer=LONG, crash_after=3))
+    async with open_chat(*replies, options=kept(tmp_path)) as chat:
+        await chat.ask("one")
+        await chat.send("two")
+        await chat.phase(Phase.DEAD)
+        seen = chat.transcript().split("broken off")[0]
+        rounds = [turn.rounds for turn in chat.chat.conversation.turns]
+        name = await saved(chat)
+    engine = ReplayEngine(on_disk(tmp_path, name), pace=0)
+    options = ChatOptions(is_animated=False, questions=engine.questions)
+    app = Ds4ChatApp(engine, Load(request_id=0, model_path="x"), options)
+    try:
+        async with app.run_test(size=(80, 24)) as pilot:
+            chat = Chat(app, pilot, engine)  # type: ignore[arg-type]
+            await chat.until(lambda: len(chat.chat.conversation.turns) == 2)
+            await chat.until(lambda: not chat.chat.is_busy)
+            assert chat.transcript().startswith(seen.rsplit("──", 1)[0])
+            assert [turn.rounds for turn in chat.chat.conversation.turns] == rounds
+            await chat.send("three")
+            await chat.until(lambda: "this is a replay" in chat.transcript().lower())
+            assert chat.prompt.text == "three"
+    finally:
+        engine.close()
+
+
+def test_the_desk_imports_no_tensors() -> None:
+    code = "import sys, ds4chat.tui.sessions_desk; assert 'mlx' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
