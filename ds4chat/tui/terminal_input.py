@@ -1,12 +1,14 @@
 """Bytes from the terminal, before Textual reads keys in them.
 
 Textual 8.2 takes an escape character inside a bracketed paste for the start of a key sequence
-and replays what follows as keys: a line end there would send the draft. And Alt+Enter (escape,
-carriage return) becomes plain Enter. Both are set right here.
+and replays what follows as keys: a line end there would send the draft. Alt+Enter (escape,
+carriage return) becomes plain Enter, and Alt with a digit what a Mac's Option key types (Alt+2
+is "™"). All of that is set right here.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 
@@ -19,6 +21,7 @@ PASTE_END = "\x1b[201~"
 ALT_ENTER = "\x1b\r"
 NEWLINE_KEY = "\n"  # what Ctrl+J sends: the prompt's new line
 ESCAPE_PICTURE = "␛"
+_ALT_DIGIT = re.compile("\x1b([0-9])")
 
 
 class InputFilter:
@@ -44,10 +47,10 @@ class InputFilter:
         at = joined.find(PASTE_START)
         if at < 0:
             self._tail = joined[1 - len(PASTE_START) :]
-            return data.replace(ALT_ENTER, NEWLINE_KEY), ""
+            return _keys(data), ""
         n_before = at + len(PASTE_START) - len(self._tail)
         self._is_paste, self._tail = True, ""
-        return data[:n_before].replace(ALT_ENTER, NEWLINE_KEY), data[n_before:]
+        return _keys(data[:n_before]), data[n_before:]
 
     def _pasted(self, data: str) -> tuple[str, str]:
         """Everything up to the end of the paste, escapes made visible."""
@@ -84,6 +87,12 @@ def guard(driver: type[Driver]) -> None:
     module = sys.modules[driver.__module__]
     if vars(module).get("XTermParser") is XTermParser:
         vars(module)["XTermParser"] = ChatParser
+
+
+def _keys(data: str) -> str:
+    """Alt+Enter as a new line, Alt+digit in the form of the kitty protocol."""
+    data = data.replace(ALT_ENTER, NEWLINE_KEY)
+    return _ALT_DIGIT.sub(lambda found: f"\x1b[{ord(found[1])};3u", data)
 
 
 def _harmless(text: str) -> str:

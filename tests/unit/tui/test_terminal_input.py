@@ -71,3 +71,16 @@ def test_guard_replaces_the_parser_of_a_driver_that_has_one(
 def test_a_piece_that_is_all_held_back_is_not_the_end() -> None:
     found = parsed(PASTE_START + "a", "\x1b", "[201~", "x")
     assert [type(event) for event in found] == [events.Paste, events.Key]
+
+
+@pytest.mark.parametrize("digit", "0123456789")
+def test_alt_and_a_digit_is_that_key(digit: str) -> None:
+    """Textual reads it as what a Mac's Option key types, such as "™"."""
+    keys = [event.key for event in parsed(f"\x1b{digit}") if isinstance(event, events.Key)]
+    assert keys == [f"alt+{digit}"]
+
+
+def test_digits_in_sequences_and_pastes_stay() -> None:
+    typed = "\x1b[1;3A\x1b[3~\x1bOQ"
+    assert InputFilter().feed(typed) == typed
+    assert InputFilter().feed(f"{PASTE_START}\x1b2{PASTE_END}") == f"{PASTE_START}␛2{PASTE_END}"

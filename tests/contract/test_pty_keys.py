@@ -1,0 +1,105 @@
+"""Keys, editor, clipboard and colour depth as a terminal really has them."""
+
+from __future__ import annotations
+
+import base64
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.terminal import Terminal
+
+PROGRAM = "tests.scripted_chat"
+ANSWER = "café"  # stands in the reply, not in the question
+F2, ALT_2, ALT_UP, CTRL_F, CTRL_G = "\x1bOQ", "\x1b2", "\x1b[1;3A", "\x06", "\x07"
+
+Open = Callable[..., Terminal]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Open]:
+    """Start the chat with a home of its own, and wait until it is ready."""
+    model = tmp_path / "scripted.gguf"
+    model.touch()
+    found: list[Terminal] = []
+
+    def start(**environ: str) -> Terminal:
+        home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": ""}
+        terminal = Terminal(PROGRAM, str(model), environ=home | environ)
+        found.append(terminal)
+        terminal.until_shown("scripted")
+        return terminal
+
+    yield start
+    for terminal in found:
+        terminal.kill()
+
+
+def ask(terminal: Terminal) -> None:
+    terminal.write("tell me\r")
+    terminal.until_shown(ANSWER)
+    terminal.until_shown("tok/s")
+
+
+@pytest.mark.parametrize("key", [F2, ALT_2])
+def test_settings_by_f_key_and_its_twin(start: Open, key: str) -> None:
+    terminal = start()
+    terminal.write(key)
+    terminal.until_shown("Settings · Enter changes")
+
+
+def test_marking_a_turn_and_copying_it(start: Open, tmp_path: Path) -> None:
+    terminal = start()
+    ask(terminal)
+    terminal.write(ALT_UP)
+    terminal.until_shown("r retry")
+    terminal.write("c")
+    terminal.until(lambda raw: "\x1b]52;c;" in raw)
+    sent = re.findall("\x1b\\]52;c;([A-Za-z0-9+/=]+)\x07", terminal.raw)
+    assert ANSWER in base64.b64decode(sent[-1]).decode()
+    copied = list(tmp_path.rglob("copied.txt"))
+    assert ANSWER in copied[0].read_text(encoding="utf-8")
+
+
+def test_searching(start: Open) -> None:
+    terminal = start()
+    ask(terminal)
+    terminal.write(CTRL_F)
+    terminal.until_shown("find:")
+    terminal.write(ANSWER)
+    terminal.until_shown("of 1 · Enter next")
+
+
+def test_the_editor_has_the_terminal_and_gives_it_back(start: Open, tmp_path: Path) -> None:
+    script = tmp_path / "editor.py"
+    script.write_text(
+        "import sys\n"
+        "print('editor', sys.stdin.isatty(), input('name: '))\n"
+        "open(sys.argv[1], 'a').write('from the editor')\n"
+    )
+    terminal = start(VISUAL=f"{sys.executable} {script}")
+    terminal.write(f"draft {CTRL_G}")
+    terminal.until_shown("name: ")
+    terminal.write("me\r")
+    terminal.until_shown("editor True me")
+    terminal.until_shown("from the editor")
+    terminal.write("\x11")
+    assert terminal.end() == 0
+
+
+def test_sixteen_colours_keep_sources_apart_and_their_attributes(start: Open) -> None:
+    terminal = start(TEXTUAL_COLOR_SYSTEM="standard")
+    ask(terminal)
+    terminal.write("\x11")
+    assert terminal.end() == 0
+    styles = {tuple(style.split(";")) for style, _ in terminal.styled()}
+    assert not any("38" in style for style in styles)
+    accepted = [style for style in styles if "92" in style]
+    fallback = [style for style in styles if "91" in style and "4" in style]
+    plain = [style for style in styles if "3" in style and not {"91", "92", "96"} & set(style)]
+    assert accepted
+    assert fallback
+    assert plain
