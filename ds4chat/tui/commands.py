@@ -159,9 +159,7 @@ def _system(host: CommandHost, args: str) -> None:
 def _why(host: CommandHost) -> None:
     turn = host.chat.conversation.last_finished
     known = turn.usage if turn is not None else None
-    host.chat.say(
-        ledger.why(known) if known is not None else "There is no finished reply yet."
-    )
+    host.chat.say(ledger.why(known) if known is not None else "There is no finished reply yet.")
 
 
 def _copy(host: CommandHost, args: str) -> None:

@@ -61,6 +61,11 @@ NOTES = (
     "word is a command; a space before it makes it a message."
 )
 
+OWN_KEYS = (
+    'Your own keys stand in the settings file, such as: [keys] toggle-spec = "f9, ctrl+k". '
+    "The names: "
+)
+
 
 class HelpScreen(ModalScreen[None]):
     """Closes with Esc, F1 or q."""
@@ -85,6 +90,9 @@ class HelpScreen(ModalScreen[None]):
             yield _heading("Keys")
             rows = [(row.shown, row.summary) for row in self._key_rows]
             yield Static(table([*rows, *PROMPT_KEYS]), id="help-keys")
+            yield Static(
+                f"{OWN_KEYS}{', '.join(row.name for row in self._key_rows)}.", markup=False
+            )
             yield Static(NOTES, markup=False)
             yield _heading("Commands")
             commands = [(command.usage, command.summary) for command in COMMANDS.values()]

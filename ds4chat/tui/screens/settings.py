@@ -19,7 +19,7 @@ from ds4chat.settings import Settings
 from ds4chat.tui import live_settings
 from ds4chat.tui.live_settings import AT_START, SettingsHost, Shown
 
-_HINT = "Enter changes · Esc closes · dimmed ones take effect at the next start"
+_HINT = "Enter changes · Esc closes · dimmed: at the next start"
 
 
 class SettingsScreen(ModalScreen[None]):
