@@ -63,13 +63,16 @@ def test_every_slash_command_that_is_named_exists() -> None:
     assert set(spans) - set(COMMANDS) == set()
 
 
-def test_the_example_of_a_settings_file_can_be_loaded(tmp_path: Path) -> None:
-    (example,) = re.findall(r"```toml\n(.*?)```", README, flags=re.S)
-    path = tmp_path / "config.toml"
-    path.write_text(example)
-    values = settings.load(config_file=path, environ={})
-    for name, value in tomllib.loads(example).items():
-        assert getattr(values, name) == value
+def test_the_examples_of_a_settings_file_can_be_loaded(tmp_path: Path) -> None:
+    examples = re.findall(r"```toml\n(.*?)```", README, flags=re.S)
+    assert examples
+    for example in examples:
+        path = tmp_path / "config.toml"
+        path.write_text(example)
+        values = settings.load(config_file=path, environ={})
+        for name, value in tomllib.loads(example).items():
+            if name != "keys":  # a table of its own, for the screen
+                assert getattr(values, name) == value
 
 
 def python_names() -> list[tuple[str, str]]:

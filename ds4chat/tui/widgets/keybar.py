@@ -18,10 +18,11 @@ def labels(chat: ChatController, rows: Sequence[KeyRow]) -> list[tuple[str, str]
         found += [(row.shown, "restart") for row in rows if row.action == "restart"]
     elif chat.is_busy or chat.phase in (Phase.STARTING, Phase.LOADING):
         found += [(row.shown, "stop") for row in rows if row.action == "stop"]
+    if chat.is_reasoning:
+        found += [(row.shown, "answer now") for row in rows if row.action == "think"]
     for row in rows:
-        label = "answer now" if row.action == "think" and chat.is_reasoning else row.label
-        if label:
-            found.append((row.shown, label))
+        if row.label and not (chat.is_reasoning and row.action == "think"):
+            found.append((row.shown, row.label))
     return found
 
 
