@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 
-from ds4chat.engine.backend import Backend, choose_backend
+from ds4chat.engine.backend import choose_backend
 from ds4chat.engine.engine import Engine, EngineOptions
 from ds4chat.engine.load import load
 from ds4chat.engine.session import Session
@@ -47,7 +48,7 @@ def open_half(folder: Path, **pair: Any) -> Engine:
     paths = make_pair(folder, **pair)
     cpu = choose_backend("cpu")
     storage = Storage(dtype=mx.bfloat16, keeps_blocks=True)
-    backend = Backend(name="cpu", device=cpu.device, storage=storage)
+    backend = replace(cpu, storage=storage)
     loaded = load(
         paths.base, paths.support, backend=backend, kv_fp8=True, on_loading=lambda *_: None
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 from dataclasses import dataclass
 from importlib.metadata import version
 
@@ -17,11 +18,17 @@ NAMES = ("auto", "metal", "cuda", "cpu")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backend:
-    """A usable backend: `name` metal, cuda or cpu; `device` in words."""
+    """A usable backend: `name` metal, cuda or cpu; `device` in words.
+
+    `is_order_fixed`: sums run in one order whatever the shape of a product or reduction, as
+    MLX's reference BLAS and ours do on Linux. Only there can a probe at one context length
+    speak for all; elsewhere rows are verified one by one.
+    """
 
     name: str
     device: str
     storage: Storage
+    is_order_fixed: bool = False
 
 
 def choose_backend(name: str) -> Backend:
@@ -44,7 +51,12 @@ def choose_backend(name: str) -> Backend:
     if name == "cpu":
         mx.set_default_device(mx.Device(mx.cpu))
         storage = Storage(dtype=mx.float32, keeps_blocks=False)
-        return Backend(name=name, device=_cpu_words(), storage=storage)
+        return Backend(
+            name=name,
+            device=_cpu_words(),
+            storage=storage,
+            is_order_fixed=sys.platform == "linux",
+        )
     mx.set_default_device(mx.Device(mx.gpu))
     storage = Storage(dtype=mx.bfloat16, keeps_blocks=True)
     return Backend(name=name, device=_gpu_words(), storage=storage)

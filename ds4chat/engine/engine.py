@@ -58,7 +58,7 @@ class Engine:
         self._claim: Claim | None = None
         self._is_calibrated = False
         self._runner = Runner(loaded.target, loaded.drafter, is_row_exact=True)
-        self._is_exact_in_passes = is_row_exact(self._runner)
+        self._is_exact_in_passes = backend.is_order_fixed and is_row_exact(self._runner)
         self._runner.is_row_exact = self._is_exact_in_passes
         self._info = self._make_info()
         self._make_scheduler(options.spec)  # refuses unusable options now
@@ -314,8 +314,8 @@ class Engine:
             exact_note=(
                 ""
                 if self._is_exact_in_passes
-                else "several rows at once differ here: rows are verified one by one, which is "
-                "exact but not faster than plain decoding"
+                else "several rows at once may differ here: rows are verified one by one, "
+                "which is exact but not faster than plain decoding"
             ),
             think_default=ThinkMode.HIGH if can_think else ThinkMode.OFF,
             fingerprint=loaded.model_print,
