@@ -14,7 +14,6 @@ from ds4chat.cli import (
     bench_engine,
     bench_open,
     bench_prefill,
-    bench_snapshot,
     bench_spec,
     bench_ui,
     bench_verify,
@@ -35,6 +34,11 @@ def run(argv: Sequence[str]) -> int:
         result = bench_ui.bench_ui(options.tokens, options.tps, options.keys, options.size)
         text = bench_ui.render(result)
     elif options.what == "snapshot":
+        from ds4chat.engine.host_open import use_fast_products
+
+        use_fast_products()  # before the import of MLX, as in the chat
+        from ds4chat.cli import bench_snapshot
+
         result = bench_snapshot.bench_snapshot(options.tokens, options.model, options.support)
         text = bench_snapshot.render(result)
     else:

@@ -80,6 +80,10 @@ def run(bench: Bench, options: argparse.Namespace) -> int:
     Raises:
         Ds4Error: the model cannot be opened, or the runs do not fit into its context.
     """
+    from ds4chat.engine.host_open import use_fast_products
+
+    if options.backend in ("auto", "cpu"):
+        use_fast_products()  # before the import of MLX, as in the chat
     from ds4chat.engine.engine import Engine
 
     model, support = _files(options)

@@ -31,9 +31,9 @@ OpenEngine = Callable[[Load, LoadProgress], HostedEngine]
 
 def open_engine(load: Load, progress: LoadProgress) -> HostedEngine:
     """Open the model and support file that `load` names."""
-    is_wanted = load.cpu_blas and settings.load().cpu_blas  # the environment may forbid it
-    if is_wanted and load.backend in ("auto", "cpu"):
-        _use_fast_products(progress)
+    if load.cpu_blas and load.backend in ("auto", "cpu"):
+        progress("preparing the fast matrix product", 0, 0)
+        use_fast_products()
     from ds4chat.engine.engine import Engine  # noqa: PLC0415
     from ds4chat.engine.policy_window import WindowKnobs  # noqa: PLC0415
 
@@ -51,13 +51,13 @@ def open_engine(load: Load, progress: LoadProgress) -> HostedEngine:
     )
 
 
-def _use_fast_products(progress: LoadProgress) -> None:
+def use_fast_products() -> None:
     """Give MLX the row-invariant matrix product; whatever fails, its own stays.
 
-    Must run before the first import of MLX.
+    Must run before the first import of MLX. The environment may forbid it.
     """
     from ds4chat.ops import cpu_blas  # noqa: PLC0415
 
-    dirs = UserDirs.from_variables(settings.path_variables())
-    progress("preparing the fast matrix product", 0, 0)
-    cpu_blas.enable(dirs.build_dir(), kernels_dir() / "cpu_sgemm.c")
+    if settings.load().cpu_blas:
+        dirs = UserDirs.from_variables(settings.path_variables())
+        cpu_blas.enable(dirs.build_dir(), kernels_dir() / "cpu_sgemm.c")
