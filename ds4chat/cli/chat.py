@@ -81,7 +81,8 @@ def open_chat(
         status = asyncio.run(_run(app))
     finally:
         link.close()
-        keeping.finish(app)
+        is_named = values.origin("model") is settings.Origin.COMMAND_LINE
+        keeping.finish(app, values.model if is_named else "")
     return on_exit(app) if on_exit is not None and status == EXIT_OK else status
 
 

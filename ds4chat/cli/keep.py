@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,8 +51,13 @@ def choose(given: Arguments, dirs: paths.UserDirs) -> Keep:
     return Keep(root=root.absolute(), is_usual=is_usual, resume=name)
 
 
-def finish(app: Ds4ChatApp) -> None:
-    """End the chat's session and print the command that resumes it."""
+def finish(app: Ds4ChatApp, model: str = "") -> None:
+    """End the chat's session and print the command that resumes it.
+
+    Args:
+        app: the chat that ended.
+        model: the model file, if it was named on the command line.
+    """
     desk = app.chat_screen.sessions
     if desk is None:
         return
@@ -62,4 +68,11 @@ def finish(app: Ds4ChatApp) -> None:
         return
     if name:
         root = None if desk.plan.is_usual else desk.plan.root
-        print(f"Resume this chat with: {resume_command(name, root)}")
+        print(f"Resume this chat with: {resume_command(name, root, model, _program())}")
+
+
+def _program() -> str:
+    """How to start the program again: its path where the shell would not find its name."""
+    called = sys.argv[0]
+    is_found = shutil.which("ds4chat") is not None
+    return called if Path(called).name == "ds4chat" and not is_found else "ds4chat"

@@ -376,7 +376,17 @@ def _busy(name: str, owner: Owner | None) -> SessionFileError:
     )
 
 
-def resume_command(name: str, root: Path | None = None) -> str:
-    """The exact command that resumes a session; `root` if it is not the usual folder."""
-    where = f" --sessions {shlex.quote(str(root))}" if root is not None else ""
-    return f"ds4chat -r {shlex.quote(name)}{where}"
+def resume_command(
+    name: str, root: Path | None = None, model: str = "", program: str = "ds4chat"
+) -> str:
+    """The exact command that resumes a session.
+
+    Args:
+        name: the session.
+        root: where it lies, if that is not the usual folder.
+        model: the model file, if it was named on the command line.
+        program: how the program was started.
+    """
+    words = [program, *(["-m", model] if model else []), "-r", name]
+    words += ["--sessions", str(root)] if root is not None else []
+    return shlex.join(words)

@@ -240,5 +240,7 @@ def _sentence(message: str, hint: str) -> str:
 
 
 def _stopped(text: str) -> str:
-    capital = text[:1].upper() + text[1:]
+    first = text.split(" ", 1)[0]
+    is_path = "/" in first or "." in first.rstrip(".:")  # a file keeps its name
+    capital = text if is_path else text[:1].upper() + text[1:]
     return capital if capital.endswith((".", "!", "?", "…")) else capital + "."

@@ -30,7 +30,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     made: list[Terminal] = []
 
     def begin(*argv: str) -> Terminal:
-        made.append(Terminal(PROGRAM, str(model), *argv))
+        named = [] if "-m" in argv else [str(model)]
+        made.append(Terminal(PROGRAM, *named, *argv))
         made[-1].until_shown("scripted")
         return made[-1]
 

@@ -132,19 +132,25 @@ async def test_theme_command_changes_the_colours_at_once(open_chat: OpenChat) ->
 
 
 @pytest.fixture
-def lends_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a headless app lend its terminal, as a real one does."""
+def lends_terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Let a headless app lend its terminal, as a real one does: no `finally` takes it back."""
+    log: list[str] = []
 
     @contextlib.contextmanager
     def suspend(self: Ds4ChatApp) -> Iterator[None]:
+        log.append("lent")
         yield
+        log.append("taken back")
 
     monkeypatch.setattr(Ds4ChatApp, "suspend", suspend)
+    return log
 
 
-@pytest.mark.usefixtures("lends_terminal")
 async def test_the_prompt_in_an_editor(
-    open_chat: OpenChat, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    open_chat: OpenChat,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    lends_terminal: list[str],
 ) -> None:
     script = tmp_path / "editor.py"
     script.write_text("import sys\nopen(sys.argv[1], 'a').write(' and more\\x1b\\n')\n")
@@ -162,7 +168,8 @@ async def test_the_prompt_in_an_editor(
         monkeypatch.setenv("VISUAL", "")
         monkeypatch.setenv("EDITOR", "")
         await chat.send("/edit")
-        await chat.until(lambda: "no editor is set" in " ".join(chat.transcript().split()))
+        await chat.until(lambda: "o editor is set" in " ".join(chat.transcript().split()))
+    assert lends_terminal == ["lent", "taken back"] * 3
 
 
 async def test_a_terminal_that_cannot_be_lent(open_chat: OpenChat) -> None:

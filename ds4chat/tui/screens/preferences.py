@@ -48,13 +48,16 @@ class PreferenceScreen(ReadingScreen):
 
     def action_edit_prompt(self) -> None:
         """Edit the prompt in the person's editor."""
+        trouble: SettingsError | None = None
         try:
             with self.app.suspend():
-                text = editor.edit(self._prompt.text, settings.editor_command())
+                # Nothing may leave this block: the terminal would not be taken back.
+                try:
+                    self._prompt.load(editor.edit(self._prompt.text, settings.editor_command()))
+                except SettingsError as error:
+                    trouble = error
         except SuspendNotSupported:
             self.chat.say("This terminal cannot be lent to an editor.", "error")
-        except SettingsError as error:
-            self.chat.say(f"{error.message}. {error.hint}".strip(), "error")
-        else:
-            self._prompt.load(text)
+        if trouble is not None:
+            self.chat.say(f"{trouble.message}. {trouble.hint}".strip(), "error")
         self._prompt.focus()
