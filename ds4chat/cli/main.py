@@ -186,7 +186,7 @@ def _without_model(given: Arguments, values: Settings) -> int:
     )
     answer = sys.stdin.readline()
     if not answer or answer.strip().lower() not in ("", "y", "yes"):
-        return EXIT_USAGE
+        return EXIT_OK  # an answer, not a mistake
     from ds4chat.cli import chat
     from ds4chat.demo import TOUR, ScriptedEngine
 

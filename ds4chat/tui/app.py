@@ -21,7 +21,8 @@ from ds4chat.tui.screens.chat import ChatScreen
 from ds4chat.tui.terminal_input import guard
 
 TOUR_BANNER = (
-    "Recorded tour: a scripted engine answers, not a model. Text and speeds are made up."
+    "Recorded tour: a scripted engine answers, not a model. Text and speeds are made up. "
+    "Send quicksort, poem or explain."
 )
 
 

@@ -143,14 +143,14 @@ def test_without_a_model_the_tour_is_offered(monkeypatch: pytest.MonkeyPatch) ->
         terminal.kill()
 
 
-def test_a_declined_tour_is_a_usage_error() -> None:
+def test_a_declined_tour_is_no_mistake() -> None:
     if paths.nano_dir() is not None:
         pytest.skip("a pair is bundled: ds4chat alone opens it")
     terminal = Terminal(PROGRAM)
     try:
         terminal.until_shown("[Y/n]")
         terminal.write("n\n")
-        assert terminal.end() == 2
+        assert terminal.end() == 0
         assert READY not in terminal.raw
     finally:
         terminal.kill()
