@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from ds4chat.demo.replay import ReplayEngine
 from ds4chat.errors import SessionFileError, SettingsError
 from ds4chat.settings import Settings
 from ds4chat.store.library import Library
+from ds4chat.store.session import Session
 
 
 def run(given: Arguments, values: Settings, dirs: paths.UserDirs) -> int:
@@ -22,14 +24,23 @@ def run(given: Arguments, values: Settings, dirs: paths.UserDirs) -> int:
     """
     from ds4chat.cli import chat
 
-    root = dirs.sessions_dir() if given.sessions is None else Path(given.sessions).expanduser()
-    try:
-        session = Library(root).read(given.replay or "")
-    except SessionFileError as error:
-        raise SettingsError(error.message, error.hint) from error
+    session = _find(given, dirs)
     link = ReplayEngine(session.tree)
     banner = (
         f"Replay of {session.name}: recorded, at the speed it was written. Esc skips a reply."
     )
     how = replace(start.make(values, None), banner=banner, questions=link.questions)
     return chat.open_chat(link, how, values, None)
+
+
+def _find(given: Arguments, dirs: paths.UserDirs) -> Session:
+    """A session of the person's, else a sample that ships with the program."""
+    name = given.replay or ""
+    root = dirs.sessions_dir() if given.sessions is None else Path(given.sessions).expanduser()
+    try:
+        return Library(root).read(name)
+    except SessionFileError as error:
+        if given.sessions is None:
+            with suppress(SessionFileError):
+                return Library(paths.samples_dir()).read(name)
+        raise SettingsError(error.message, error.hint) from error

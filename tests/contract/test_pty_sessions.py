@@ -163,3 +163,13 @@ def test_an_unknown_session_is_a_usage_error_before_a_model_is_opened(tmp_path: 
         assert terminal.end() == 2
         assert "session" in terminal.plain
         terminal.kill()
+
+
+def test_the_shipped_sample_replays_without_a_model() -> None:
+    terminal = Terminal("ds4chat", "--replay", "v1-scripted")
+    try:
+        terminal.until_shown("Replay of v1-scripted")
+        terminal.write("\x11")
+        assert terminal.end() == 0
+    finally:
+        terminal.kill()
