@@ -29,6 +29,7 @@ from ds4chat.protocol.types import ModelInfo
 from ds4chat.settings import Settings
 from ds4chat.store import lock, moves
 from ds4chat.store.autosave import Autosaver
+from ds4chat.store.journal import TakenOverError
 from ds4chat.store.library import Library
 from ds4chat.store.records import (
     Asked,
@@ -214,13 +215,19 @@ class SessionDesk:
             if wrong:
                 raise SessionFileError(f"the session was not changed: {wrong}")
         except SessionFileError as error:
-            self.tell(error)
+            self._tell_unless_lost(error, self.session)
 
     def recorded(self, session: Session, record: Record) -> None:
         """Take a record of an earlier session in, if it is still open."""
         try:
             session.append(record)
         except SessionFileError as error:
+            self._tell_unless_lost(error, session)
+
+    def _tell_unless_lost(self, error: SessionFileError, session: Session | None) -> None:
+        """Say what went wrong, but not that a session is read-only: its loss was said."""
+        is_lost = session is not None and session.is_read_only
+        if isinstance(error, TakenOverError) or not is_lost:
             self.tell(error)
 
     def break_off(self, message: str) -> None:

@@ -60,8 +60,12 @@ def test_marking_a_turn_and_copying_it(start: Open, tmp_path: Path) -> None:
     terminal.until(lambda raw: "\x1b]52;c;" in raw)
     sent = re.findall("\x1b\\]52;c;([A-Za-z0-9+/=]+)\x07", terminal.raw)
     assert ANSWER in base64.b64decode(sent[-1]).decode()
-    copied = list(tmp_path.rglob("copied.txt"))
-    assert ANSWER in copied[0].read_text(encoding="utf-8")
+    terminal.until(lambda _: ANSWER in copied(tmp_path))
+
+
+def copied(home: Path) -> str:
+    """What is in the file of copied text by now."""
+    return "".join(path.read_text(encoding="utf-8") for path in home.rglob("copied.txt"))
 
 
 def test_searching(start: Open) -> None:
