@@ -9,6 +9,7 @@ from typing import Any, Protocol, TextIO
 
 from ds4chat.protocol.events import (
     Event,
+    ModelLoading,
     ModelReady,
     Notice,
     PlainStep,
@@ -19,12 +20,16 @@ from ds4chat.protocol.events import (
     TurnStarted,
 )
 from ds4chat.protocol.types import Channel, FinishReason, Message, Role, ThinkMode
+from ds4chat.tui import loading
 from ds4chat.tui.ledger import why
 from ds4chat.tui.receipt import receipt
 
 # Everything that a terminal could take for a command, but newline and tab: C0, DEL, C1.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
+
+QUIET_S = 0.5  # a load that is over by then needs no words
+MAX_LOADING = 79  # columns: a line that wraps cannot be written over
 
 # Ends that need no words beyond the receipt.
 _AS_ASKED = (FinishReason.STOP, FinishReason.LENGTH, FinishReason.CANCELLED)
@@ -74,15 +79,24 @@ class TextPrinter:
         err: where everything else goes.
         shows_thinking: whether reasoning is shown at all.
         is_verbose: whether statistics are.
+        shows_loading: how far a load has come, on one line that is written over.
     """
 
     def __init__(
-        self, out: TextIO, err: TextIO, *, shows_thinking: bool, is_verbose: bool
+        self,
+        out: TextIO,
+        err: TextIO,
+        *,
+        shows_thinking: bool,
+        is_verbose: bool,
+        shows_loading: bool = False,
     ) -> None:
         self._out = out
         self._err = err
         self._shows_thinking = shows_thinking
         self._is_verbose = is_verbose
+        self._shows_loading = shows_loading
+        self._n_loading = 0  # characters of the line that is written over
         self._ends = {id(out): True, id(err): True}
 
     def take(self, event: Event) -> None:
@@ -94,7 +108,10 @@ class TextPrinter:
                     self._write(self._out, text)
                 elif self._shows_thinking:
                     self._write(self._err, text)
+            case ModelLoading():
+                self._load(event)
             case ModelReady():
+                self._wipe()
                 for note in event.info.notes:
                     self._say(note)
             case Notice():
@@ -110,6 +127,20 @@ class TextPrinter:
         if hint:
             self._line(f"  {hint}")
 
+    def _load(self, event: ModelLoading) -> None:
+        """Write over the line before, with blanks where it was longer."""
+        if self._shows_loading and (event.elapsed_s >= QUIET_S or self._n_loading):
+            line = f"{loading.stage(event)}  {loading.progress(event)}"[:MAX_LOADING]
+            self._err.write("\r" + line.ljust(self._n_loading))
+            self._err.flush()
+            self._n_loading = len(line)
+
+    def _wipe(self) -> None:
+        if self._n_loading:
+            self._err.write("\r" + " " * self._n_loading + "\r")
+            self._err.flush()
+            self._n_loading = 0
+
     def _finish(self, event: TurnFinished) -> None:
         if not self._ends[id(self._out)]:
             self._write(self._out, "\n")
@@ -123,6 +154,7 @@ class TextPrinter:
         self._line(f"ds4chat: {text}")
 
     def _line(self, text: str) -> None:
+        self._wipe()
         if not self._ends[id(self._err)]:
             self._write(self._err, "\n")
         self._write(self._err, f"{text}\n")

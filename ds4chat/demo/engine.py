@@ -236,6 +236,8 @@ class _Life:
                         done_bytes=total * step // LOAD_STEPS,
                         total_bytes=total,
                         elapsed_s=0.05 * step,
+                        done_tensors=self._script.load_tensors * step // LOAD_STEPS,
+                        total_tensors=self._script.load_tensors,
                     )
                 )
                 self._pause(0.05)

@@ -87,6 +87,7 @@ class Script:
     replies: tuple[Reply, ...]
     info: ModelInfo = field(default_factory=default_info)
     load_stages: tuple[tuple[str, int], ...] = (("reading the script", 4_096),)
+    load_tensors: int = 0  # in each stage; 0: not said
     load_failure: Failure | None = None
     is_load_held: bool = False
     draft_s: float = 0.0042

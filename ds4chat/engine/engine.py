@@ -93,7 +93,8 @@ class Engine:
             kv_fp8: the FP8 and FP4 round trips that the checkpoint was trained with.
             end_ids: ids that end a reply; None: the file's end token.
             knobs: the window policy's knobs.
-            progress: called with (stage, bytes done, bytes in all); may raise to cancel.
+            progress: called with (stage, bytes done, bytes in all, tensors done and in all);
+                may raise to cancel.
 
         Raises:
             ModelFileError: a file cannot be used, or the two do not belong together.
@@ -352,5 +353,11 @@ def _check_ctx(ctx: int | None) -> None:
         raise SettingsError(f"ctx is {ctx:,}; at least 1 wanted", "use a larger --ctx")
 
 
-def _silent(stage: str, done: int, total: int) -> None:
-    del stage, done, total
+def _silent(
+    stage: str,
+    done_bytes: int,
+    total_bytes: int,
+    done_tensors: int = 0,
+    total_tensors: int = 0,
+) -> None:
+    del stage, done_bytes, total_bytes, done_tensors, total_tensors

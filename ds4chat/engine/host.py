@@ -74,7 +74,14 @@ class LoadingReport:
         self._next_s = self._started_s
         self._stage = ""
 
-    def __call__(self, stage: str, done_bytes: int, total_bytes: int) -> None:
+    def __call__(
+        self,
+        stage: str,
+        done_bytes: int,
+        total_bytes: int,
+        done_tensors: int = 0,
+        total_tensors: int = 0,
+    ) -> None:
         """Report unless it is too early; tensors that are read twice count once."""
         now_s = self._clock()
         if stage == self._stage and now_s < self._next_s:
@@ -86,6 +93,8 @@ class LoadingReport:
                 done_bytes=min(done_bytes, total_bytes),
                 total_bytes=total_bytes,
                 elapsed_s=now_s - self._started_s,
+                done_tensors=done_tensors,
+                total_tensors=total_tensors,
             )
         )
 
@@ -199,11 +208,14 @@ class Host:
         self._emit(ModelReady(info=self._engine.info))
 
     def _open(self, command: Load, progress: LoadProgress) -> HostedEngine:
-        """Open the pair; a support file that cannot be used costs speculation, not the chat."""
+        """Open the pair; a support file that cannot be used costs speculation, not the chat.
+
+        Unless the command says that it is needed.
+        """
         try:
             return self._opener(command, progress)
         except ModelFileError as error:
-            if not command.support_path:
+            if not command.support_path or command.needs_support:
                 raise
             engine = self._opener(replace(command, support_path=""), progress)
             self._emit(

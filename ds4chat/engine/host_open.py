@@ -14,8 +14,19 @@ from ds4chat.paths import UserDirs, kernels_dir
 from ds4chat.protocol.commands import Load
 from ds4chat.text.tokenizer import Tokenizer
 
-LoadProgress = Callable[[str, int, int], None]
-"""Called with (stage in words, bytes done, bytes in all) while a model loads."""
+
+class LoadProgress(Protocol):
+    """Called while a model loads: the stage, and what is read of all that will be."""
+
+    def __call__(
+        self,
+        stage: str,
+        done_bytes: int,
+        total_bytes: int,
+        done_tensors: int = 0,
+        total_tensors: int = 0,
+    ) -> None:
+        """Take it in; may raise to cancel."""
 
 
 class HostedEngine(EngineApi, Protocol):

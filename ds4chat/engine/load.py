@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from ds4chat.draft.binding import bind_draft
 from ds4chat.draft.build import build_draft
@@ -32,8 +32,20 @@ from ds4chat.model.target import Target
 from ds4chat.text.prefixes import EffortPrefixes
 from ds4chat.text.tokenizer import Tokenizer
 
-OnLoading = Callable[[str, int, int], None]
-"""Called with (stage, bytes done, bytes in all); may raise to cancel."""
+
+class OnLoading(Protocol):
+    """Called while a model loads: the stage, and what is read of all that will be."""
+
+    def __call__(
+        self,
+        stage: str,
+        done_bytes: int,
+        total_bytes: int,
+        done_tensors: int = 0,
+        total_tensors: int = 0,
+    ) -> None:
+        """Take it in; may raise to cancel."""
+
 
 DEFAULT_CTX = 32768
 
@@ -65,12 +77,16 @@ class Loaded:
 class _Progress:
     on_loading: OnLoading
     total: int
+    n_tensors: int
     stage: str = "reading weights"
     done: int = 0
+    n_read: int = 0
 
     def add(self, n_bytes: int) -> None:
+        """Count one tensor."""
         self.done += n_bytes
-        self.on_loading(self.stage, self.done, self.total)
+        self.n_read += 1
+        self.on_loading(self.stage, self.done, self.total, self.n_read, self.n_tensors)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +106,11 @@ class _Pair:
         """Bytes of all tensors that will be read."""
         every = [*self.entries.values(), *self.draft_entries.values()]
         return sum(e.n_bytes for e in every)
+
+    @property
+    def n_tensors(self) -> int:
+        """How many tensors will be read."""
+        return len(self.entries) + len(self.draft_entries)
 
 
 def load(
@@ -123,7 +144,9 @@ def load(
                 "The file is incomplete: fetch it again.",
             )
         fitting = _fit(pair, backend, ctx)
-        progress = _Progress(on_loading=on_loading, total=pair.n_bytes)
+        progress = _Progress(
+            on_loading=on_loading, total=pair.n_bytes, n_tensors=pair.n_tensors
+        )
         source = WeightSource(pair.base, pair.entries, backend.storage, progress.add)
         weights = build_target(source, pair.target)
         target = Target(

@@ -53,12 +53,14 @@ class Tokenized:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelLoading:
-    """How far loading has come. `stage` is a short phrase for the screen."""
+    """How far loading has come. `stage` is a short phrase for the screen; total 0: unknown."""
 
     stage: str
     done_bytes: int
     total_bytes: int
     elapsed_s: float = 0.0
+    done_tensors: int = 0
+    total_tensors: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

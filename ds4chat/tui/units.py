@@ -24,6 +24,16 @@ def size(n_bytes: int) -> str:
     return f"{value:.1f} GB"
 
 
+def part(n_bytes: int, total: int) -> str:
+    """`21.3 of 80.8 GiB`: both in the unit of the whole, binary as memory is counted."""
+    power = 0
+    while power < 3 and total >= 1_024 ** (power + 1):
+        power += 1
+    digits = 1 if power > 1 else 0
+    shown = (f"{value / 1_024**power:.{digits}f}" for value in (n_bytes, total))
+    return f"{' of '.join(shown)} {('B', 'KiB', 'MiB', 'GiB')[power]}"
+
+
 def seconds(value: float) -> str:
     """`0.03 s`, `0.3 s`, `12 s`, `2 min 05 s`."""
     if value < 0.1:

@@ -55,11 +55,16 @@ def test_only_the_end_of_a_long_log(tmp_path: Path) -> None:
 
 def test_loading_estimates_what_is_left() -> None:
     event = ModelLoading(
-        stage="reading weights", done_bytes=20 * 10**9, total_bytes=80 * 10**9, elapsed_s=10.0
+        stage="reading weights",
+        done_bytes=20 << 30,
+        total_bytes=80 << 30,
+        elapsed_s=10.0,
+        done_tensors=412,
+        total_tensors=1328,
     )
     assert status.loading(event) == (
-        "reading weights  ████░░░░░░░░░░░░  20.0 GB of 80.0 GB · 10 s, about 30 s left "
-        "· Esc stops"
+        "reading weights  ████░░░░░░░░░░░░  tensor 412 of 1,328, 20.0 of 80.0 GiB, 10 s, "
+        "about 30 s left · Esc stops"
     )
 
 

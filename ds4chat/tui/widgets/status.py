@@ -8,6 +8,7 @@ from textual.widgets import Static
 from ds4chat.protocol.events import ModelLoading, PrefillProgress
 from ds4chat.tui import units
 from ds4chat.tui.controller import ChatController, Phase
+from ds4chat.tui.loading import progress, stage
 from ds4chat.tui.markdown.clean import clean_line
 
 MAX_WAITING = 3  # messages shown; more are counted
@@ -26,21 +27,7 @@ def loading(event: ModelLoading | None) -> str:
     if event is None:
         return "starting the engine · Esc stops"
     share = f"{bar(event.done_bytes, event.total_bytes)}  " if event.total_bytes else ""
-    amount = (
-        f"{units.size(event.done_bytes)} of {units.size(event.total_bytes)} · "
-        if event.total_bytes
-        else ""
-    )
-    stage = clean_line(event.stage)[:40]
-    return f"{stage}  {share}{amount}{units.seconds(event.elapsed_s)}{_left(event)} · Esc stops"
-
-
-def _left(event: ModelLoading) -> str:
-    """How long the rest takes, once there is something to go by."""
-    if not 0 < event.done_bytes < event.total_bytes or event.elapsed_s < 1:
-        return ""
-    rest = (event.total_bytes - event.done_bytes) * event.elapsed_s / event.done_bytes
-    return f", about {units.seconds(rest)} left"
+    return f"{stage(event)}  {share}{progress(event)} · Esc stops"
 
 
 def reading(event: PrefillProgress | None) -> str:

@@ -8,7 +8,14 @@ import json
 import pytest
 
 from ds4chat.cli.printers import JsonPrinter, TextPrinter, Transcript, harmless
-from ds4chat.protocol.events import Event, Notice, RoundVerified, TokensCommitted, TurnFinished
+from ds4chat.protocol.events import (
+    Event,
+    ModelLoading,
+    Notice,
+    RoundVerified,
+    TokensCommitted,
+    TurnFinished,
+)
 from ds4chat.protocol.types import Channel, FinishReason, Source, Span, ThinkMode, Token, Usage
 
 
@@ -67,6 +74,40 @@ def test_an_end_that_was_asked_for_needs_no_words(reason: FinishReason) -> None:
 def test_notices_are_told() -> None:
     notice = Notice(turn_id=None, level="warning", message="no speculation", hint="why")
     assert text_of(notice) == ("", "ds4chat: no speculation why\n")
+
+
+def load_of(done: int, elapsed_s: float) -> ModelLoading:
+    return ModelLoading(
+        stage="reading\x1b weights",
+        done_bytes=done << 30,
+        total_bytes=80 << 30,
+        elapsed_s=elapsed_s,
+        done_tensors=done * 10,
+        total_tensors=800,
+    )
+
+
+def test_loading_is_written_over_and_wiped_before_anything_else() -> None:
+    err = io.StringIO()
+    printer = TextPrinter(
+        io.StringIO(), err, shows_thinking=False, is_verbose=False, shows_loading=True
+    )
+    for event in (load_of(1, 0.1), load_of(20, 10), load_of(40, 20), load_of(80, 30)):
+        printer.take(event)
+    printer.fail("broken", "")
+    first, second, third, wiped, rest = err.getvalue()[1:].split("\r")
+    assert first == (
+        "reading␛ weights  tensor 200 of 800, 20.0 of 80.0 GiB, 10 s, about 30 s left"
+    )
+    assert second.rstrip().endswith("20 s, about 20 s left")
+    assert third.rstrip().endswith("30 s")
+    assert len(first) == len(second) == len(third) < 80
+    assert wiped == " " * len(third.rstrip())
+    assert rest == "ds4chat: broken\n"
+
+
+def test_loading_is_silent_where_a_line_cannot_be_written_over() -> None:
+    assert text_of(load_of(20, 10)) == ("", "")
 
 
 EVIL = "a\x1b[31mb\x07\x9b2J\x7f\rc\td\n"

@@ -136,12 +136,14 @@ def test_loading_is_told_by_stage_and_ten_times_a_second() -> None:
     report = LoadingReport(events.append, lambda: now[0])
     for step in range(100):
         now[0] = step * 0.01
-        report("reading" if step < 50 else "reading drafts", step * 3, 150)
+        report("reading" if step < 50 else "reading drafts", step * 3, 150, step, 100)
     stages = [(e.stage, e.done_bytes) for e in events if isinstance(e, ModelLoading)]
     assert stages[0] == ("reading", 0)
     assert ("reading drafts", 150) in stages
     assert max(done for _, done in stages) == 150
     assert 10 <= len(stages) <= 12
+    tensors = {(e.done_tensors, e.total_tensors) for e in events if isinstance(e, ModelLoading)}
+    assert (50, 100) in tensors
 
 
 def test_a_reply_obeys_the_grammar(hosting: Hosting) -> None:

@@ -114,6 +114,8 @@ def test_loading_reports_bytes_and_what_was_opened(engine: Engine) -> None:
     loading = [event for event in engine.events if isinstance(event, ModelLoading)]
     assert loading
     assert all(event.done_bytes <= event.total_bytes for event in loading)
+    assert all(event.done_tensors <= event.total_tensors for event in loading)
+    assert loading[-2].total_tensors > 0 or loading[-1].total_tensors > 0
     assert engine.info.block_size > 0
     assert engine.info.ctx == 512
 

@@ -354,21 +354,23 @@ def test_info_and_stats(engine: Engine) -> None:
 
 
 def test_loading_reports_every_byte(engine: Engine) -> None:
-    seen: list[tuple[str, int, int]] = []
+    seen: list[tuple[str, int, int, int, int]] = []
     with Engine.open(
         engine.info.path, backend="cpu", progress=lambda *args: seen.append(args)
     ) as again:
         reading = [s for s in seen if s[0] == "reading weights"]
         assert [s[1] for s in reading] == sorted(s[1] for s in reading)
         assert reading[-1][1] == reading[-1][2] == again.info.weight_bytes
+        assert [s[3] for s in reading] == list(range(1, reading[-1][4] + 1))
 
 
 def test_the_bytes_of_a_pair_add_up(tmp_path: Path) -> None:
-    seen: list[tuple[str, int, int]] = []
+    seen: list[tuple[str, int, int, int, int]] = []
     options = {"progress": lambda *args: seen.append(args)}
     with open_pair(tmp_path, seed=31, options=options, **SMALL) as engine:
         last = [s for s in seen if s[0] == "reading draft weights"][-1]
         assert last[1] == last[2] == engine.info.weight_bytes
+        assert last[3] == last[4] > 0
 
 
 def test_nothing_ends_a_reply_on_request(
