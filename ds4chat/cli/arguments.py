@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -78,7 +80,11 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 def parse(argv: Sequence[str]) -> Arguments:
     """Read the command line; exits with status 2 on a flag that does not exist."""
-    found = vars(_parser().parse_args(argv))
+    parser = _parser()
+    known, rest = parser.parse_known_args(argv)
+    if rest:
+        parser.error(_not_understood(known.positional, rest))
+    found = vars(known)
     own = {name: found.pop(name) for name in _OWN}
     notices = []
     if own["greedy"]:
@@ -90,12 +96,12 @@ def parse(argv: Sequence[str]) -> Arguments:
     positional = own["positional"]
     if positional is not None:
         if found.get("model", positional) != positional:
-            _parser().error(f"two models: {positional} and {found['model']}")
+            parser.error(f"two models: {positional} and {found['model']}")
         found["model"] = positional
     if own["resume"] is not None and own["is_continued"]:
-        _parser().error("--resume NAME or --continue, not both")
+        parser.error("--resume NAME or --continue, not both")
     if own["prompt"] is not None and own["prompt_file"] is not None:
-        _parser().error("give the prompt with -p or with -f, not both")
+        parser.error("give the prompt with -p or with -f, not both")
     return Arguments(
         given=found,
         prompt=own["prompt"],
@@ -110,6 +116,27 @@ def parse(argv: Sequence[str]) -> Arguments:
         replay=own["replay"],
         notices=tuple(notices),
     )
+
+
+def _not_understood(word: str | None, rest: Sequence[str]) -> str:
+    """What is wrong with words that no flag took, and what was meant."""
+    flag = next((part for part in rest if part.startswith("-") and part != "-"), None)
+    if flag is not None:
+        name = flag.partition("=")[0]
+        near = settings.nearest(name, [n for f in flag_table() for n in f.names])
+        meant = f"did you mean {near}?" if near else "`ds4chat --help` lists them"
+        return f"there is no option {name!r:.60}: {meant}"
+    command = meant_command(word or "")
+    if command:
+        line = shlex.join([command, *rest])
+        return f"there is no command {word!r:.60}: did you mean `ds4chat {line}`?"
+    return f"one MODEL only, found {word!r:.60} and {rest[0]!r:.60}; to ask something: -p TEXT"
+
+
+def meant_command(word: str) -> str:
+    """The subcommand that a word is a misspelling of, or an empty string."""
+    found = difflib.get_close_matches(word.lower(), COMMANDS, n=1, cutoff=0.7)
+    return found[0] if found else ""
 
 
 def flag_table() -> list[completion.Flag]:

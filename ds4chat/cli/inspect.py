@@ -55,7 +55,9 @@ def run(argv: Sequence[str]) -> int:
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="ds4chat inspect", description="Show what a GGUF file holds and check it."
+        prog="ds4chat inspect",
+        description="Show what a GGUF file holds and check it.",
+        allow_abbrev=False,
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="a model or support file")
     parser.add_argument(

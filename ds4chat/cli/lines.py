@@ -7,9 +7,9 @@ import sys
 from collections.abc import Callable
 
 from ds4chat.cli.printers import Printer, Transcript
-from ds4chat.cli.start import Start
+from ds4chat.cli.start import Start, refusal
 from ds4chat.cli.talk import StoppedError, Talk
-from ds4chat.errors import Ds4Error, EngineError
+from ds4chat.errors import Ds4Error, EngineError, ModelFileError
 from ds4chat.protocol.commands import Submit
 from ds4chat.protocol.engine import EngineLink
 from ds4chat.protocol.events import Event, TokensCommitted, TurnFinished
@@ -39,7 +39,11 @@ class Dialog:
 
     def load(self) -> None:
         """Open the model. Raises Ds4Error or StoppedError."""
-        self._info = self._talk.load(self._start.load, self._printer.take)
+        load = self._start.load
+        try:
+            self._info = self._talk.load(load, self._printer.take)
+        except ModelFileError as error:
+            raise refusal(error, load) from error
 
     def ask(self, text: str) -> TurnFinished:
         """Ask; the question and the reply become part of the conversation."""

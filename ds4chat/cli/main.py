@@ -10,7 +10,18 @@ from pathlib import Path
 from typing import Protocol
 
 from ds4chat import paths, settings
-from ds4chat.cli import arguments, busy, completion, crash, keep, lines, models, start
+from ds4chat.cli import (
+    arguments,
+    busy,
+    checks,
+    completion,
+    crash,
+    keep,
+    lines,
+    models,
+    prompts,
+    start,
+)
 from ds4chat.cli.arguments import Arguments
 from ds4chat.cli.printers import JsonPrinter, Printer, TextPrinter
 from ds4chat.client.spawn import EngineProcess, OnSaid
@@ -65,6 +76,8 @@ def _dispatch(words: list[str], make_link: MakeLink) -> int:
         return EXIT_OK
     dirs = paths.UserDirs.from_variables(settings.path_variables())
     values = settings.load(given.given, config_file=dirs.config_file)
+    checks.theme(values, dirs)
+    checks.sessions_folder(given.sessions)
     for notice in given.notices:
         print(f"ds4chat: {notice}", file=sys.stderr)
     if given.inspect:
@@ -98,7 +111,8 @@ def _serve(
         from ds4chat.cli import chat
 
         return chat.open_chat(make_link(log_path), how, values, log_path, keep=kept)
-    prompt = _prompt(given)
+    prompt = prompts.prompt(given)
+    how = start.strict(how, pair)
     printer = _printer(given, values)
     link = make_link(log_path, on_said=_echo)
     if prompt is not None:
@@ -150,21 +164,6 @@ def _wants_lines(given: Arguments) -> bool:
     return given.is_one_shot or given.json or not is_screen
 
 
-def _prompt(given: Arguments) -> str | None:
-    """The prompt of a one shot; None: read line after line from a terminal."""
-    if given.prompt is not None:
-        prompt = given.prompt
-    elif given.prompt_file is not None:
-        prompt = start.read(given.prompt_file)
-    elif sys.stdin.isatty():
-        return None
-    else:
-        prompt = start.read("-")
-    if not prompt.strip():
-        raise SettingsError("the prompt is empty", "Give one with -p TEXT, -f FILE or a pipe.")
-    return prompt
-
-
 def _printer(given: Arguments, values: Settings) -> Printer:
     if given.json:
         return JsonPrinter(sys.stdout)
@@ -173,6 +172,7 @@ def _printer(given: Arguments, values: Settings) -> Printer:
         sys.stderr,
         shows_thinking=values.show_thinking,
         is_verbose=given.verbose,
+        shows_loading=sys.stderr.isatty() and not settings.is_dumb_terminal(),
     )
 
 

@@ -6,8 +6,9 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from ds4chat.cli.arguments import meant_command
 from ds4chat.errors import ModelFileError, SettingsError
-from ds4chat.settings import Settings
+from ds4chat.settings import Settings, nearest
 
 MAX_LOOKED_AT = 16
 NO_SUPPORT = "none"
@@ -69,9 +70,22 @@ def check_readable(path: Path, what: str) -> None:
     if path.is_dir():
         raise SettingsError(f"{what} {path}: a folder", "Name the GGUF file in it.")
     if not path.exists():
-        raise SettingsError(f"{what} {path}: there is no such file", "Check the path.")
+        raise SettingsError(f"{what} {path}: there is no such file", _meant(path))
     if not os.access(path, os.R_OK):
         raise SettingsError(f"{what} {path}: not readable for you", "Check its permissions.")
+
+
+def _meant(path: Path) -> str:
+    """What to do about a path that leads nowhere."""
+    command = meant_command(str(path))
+    if command:
+        return f"Did you mean the command `ds4chat {command}`?"
+    try:
+        beside = sorted(p.name for p in path.parent.glob("*.gguf"))
+    except OSError:
+        beside = []
+    near = nearest(path.name, beside)
+    return f"Did you mean {path.parent / near}?" if near else "Check the path."
 
 
 def bundled_model(nano: Path) -> Path | None:

@@ -21,7 +21,7 @@ from ds4chat.cli.printers import harmless
 from ds4chat.cli.start import Start
 from ds4chat.cli.talk import StoppedError, Talk
 from ds4chat.client.spawn import EngineProcess
-from ds4chat.errors import Ds4Error, SettingsError
+from ds4chat.errors import Ds4Error, ModelFileError, SettingsError
 from ds4chat.protocol.engine import EngineLink
 from ds4chat.protocol.events import (
     EngineFailed,
@@ -215,7 +215,7 @@ def race_in_lines(
     talk, desk = Talk(link), RaceDesk()
     try:
         with talk.running():
-            info = talk.load(how.load, lambda _: None)
+            info = _load(talk, how)
             if info.block_size == 0:
                 raise SettingsError(
                     "the support file cannot be used, so there is nothing to race",
@@ -233,6 +233,15 @@ def race_in_lines(
     if race.phase is Phase.FAILED:
         raise Ds4Error(f"the race failed: {race.trouble}")
     return EXIT_INTERRUPTED if was_interrupted else status
+
+
+def _load(talk: Talk, how: Start) -> ModelInfo:
+    """Open both files: without the support file there is nothing to race."""
+    load = dataclasses.replace(how.load, needs_support=True)
+    try:
+        return talk.load(load, lambda _: None)
+    except ModelFileError as error:
+        raise start.refusal(error, load) from error
 
 
 def ask_of(how: Start, info: ModelInfo, words: str) -> RaceAsk:

@@ -6,15 +6,19 @@ import io
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from ds4chat.cli import arguments, prompts
 from ds4chat.cli.main import main
 from ds4chat.protocol.types import Source
 from tests.scripted_chat import make_link
 from tests.scripted_engine import TALE
 
+AS_TEXT = "Only text can be asked: convert it first."
 REASONING = "Hm, let me think about it."
 
 
@@ -32,6 +36,24 @@ def no_input(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pipe_in(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+
+
+@contextmanager
+def real_input(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, data: bytes, *, as_file: bool = False
+) -> Iterator[None]:
+    """Standard input with a file descriptor: a pipe, or a file."""
+    if as_file:
+        (folder / "input").write_bytes(data)
+        reader = (folder / "input").open("rb")
+    else:
+        read_fd, write_fd = os.pipe()
+        os.write(write_fd, data)
+        os.close(write_fd)
+        reader = os.fdopen(read_fd, "rb")
+    with io.TextIOWrapper(reader) as stream:
+        monkeypatch.setattr(sys, "stdin", stream)
+        yield
 
 
 def run(*argv: object) -> int:
@@ -110,6 +132,105 @@ def test_plain_and_speculative_text_are_equal(
     assert plain.rstrip("\n") == TALE[: len(plain) - 1]
 
 
+@pytest.mark.parametrize("as_file", [False, True], ids=["pipe", "file"])
+def test_what_is_piped_in_stands_below_the_prompt(
+    as_file: bool,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with real_input(monkeypatch, tmp_path, b"the text\n", as_file=as_file):
+        assert run(model, "-p", "say this:") == 0
+    assert capsys.readouterr().out == "this:\n\nthe text\n"
+
+
+def test_empty_input_adds_nothing_to_the_prompt(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for data in (b"", b" \n"):
+        with real_input(monkeypatch, tmp_path, data):
+            assert run(model, "-p", "say this") == 0
+    with real_input(monkeypatch, tmp_path, b""):
+        assert run(model) == 2
+    out, err = capsys.readouterr()
+    assert out == "this\nthis\n"
+    assert err == "ds4chat: the prompt is empty\n  Give one with -p TEXT, -f FILE or a pipe.\n"
+
+
+def test_a_prompt_file_leaves_standard_input_alone(
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "prompt").write_text("say it")
+    with real_input(monkeypatch, tmp_path, b"not read"):
+        assert run(model, "-f", tmp_path / "prompt") == 0
+        assert sys.stdin.read() == "not read"
+    assert capsys.readouterr().out == "it\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x7fELF\x02\x01\0\0", "standard input: a binary file, not text (byte 6 is zero)"),
+        (b"caf\xe9", "standard input: not UTF-8 text (byte 3)"),
+    ],
+)
+def test_binary_input_is_refused_before_a_model_is_opened(
+    data: bytes,
+    words: str,
+    model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for argv in ([model, "-p", "say"], [model]):
+        with real_input(monkeypatch, tmp_path, data):
+            assert run(*argv) == 2
+        assert capsys.readouterr() == ("", f"ds4chat: {words}\n  {AS_TEXT}\n")
+
+
+def test_five_megabytes_of_input_are_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "line of text\n" * (5_000_000 // 13)
+    with real_input(monkeypatch, tmp_path, text.encode(), as_file=True):
+        found = prompts.prompt(arguments.parse(["-p", "sum up"]))
+    assert found == "sum up\n\n" + text.removesuffix("\n")
+
+
+def test_a_named_support_file_that_does_not_fit_is_status_1_and_said_in_one_line(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    support = tmp_path / "broken-support.gguf"
+    support.touch()
+    assert run(model, "--support", support, "-p", "tell") == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    first, *rest = err.splitlines()
+    assert first == (f"ds4chat: the support file cannot be used: {support}: not a GGUF file")
+    assert len(rest) == 1
+    assert "--plain answers without it" in rest[0]
+    assert f"ds4chat inspect {model} --pair {support}" in rest[0]
+
+
+def test_a_support_file_that_does_not_fit_is_a_notice_when_plain_is_allowed_or_it_was_found(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    support = tmp_path / "broken-dspark.gguf"
+    support.touch()
+    for argv in (["--support", support, "--plain"], []):
+        assert run(model, *argv, "-p", "tell") == 0
+        out, err = capsys.readouterr()
+        assert out == TALE
+        assert err.startswith(f"ds4chat: no speculation: {support}: not a GGUF file")
+
+
 def test_an_engine_that_refuses_is_status_1(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -170,6 +291,14 @@ def test_a_context_that_fills_up_keeps_the_partial_answer(
         (["MODEL", "-p", "x", "--temp", "hot"], "--temp: 'hot' is not a number"),
         (["MODEL", "-p", "x", "--system-file", "/no/such"], "cannot be read"),
         (["--inspect"], "--inspect wants a file"),
+        (
+            ["MODEL", "-p", "x", "--theme", "drk"],
+            "--theme: there is no theme 'drk'\n  Did you mean 'dark'?",
+        ),
+        (["MODEL", "-p", "x", "--theme", "nope"], "There are: colour-blind, dark"),
+        (["MODEL", "-p", "x", "--backend", "metl"], "Did you mean 'metal'?"),
+        (["MODEL", "-p", "x", "--sessions", "MODEL"], "a file, not a folder"),
+        (["inspekt"], "Did you mean the command `ds4chat inspect`?"),
     ],
 )
 def test_usage_errors_are_status_2(

@@ -135,6 +135,25 @@ def test_what_does_not_exist_is_a_usage_error(
     assert "ds4chat: error:" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("inspekt x.gguf", "did you mean `ds4chat inspect x.gguf`?"),
+        ("sesions list", "did you mean `ds4chat sessions list`?"),
+        ("--thme dark", "there is no option '--thme': did you mean --theme?"),
+        ("--max-token=3", "there is no option '--max-token': did you mean --max-tokens?"),
+        ("hello there", "found 'hello' and 'there'; to ask something: -p TEXT"),
+    ],
+)
+def test_what_was_meant_is_offered(
+    line: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        arguments.parse(line.split())
+    assert stopped.value.code == 2
+    assert words in capsys.readouterr().err
+
+
 def test_the_same_model_twice_is_no_contradiction() -> None:
     assert arguments.parse(["a.gguf", "-m", "a.gguf"]).given == {"model": "a.gguf"}
 

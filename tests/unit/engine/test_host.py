@@ -171,6 +171,18 @@ def test_a_bad_support_file_costs_speculation_only(hosting: Hosting) -> None:
     assert log.answer == TALE
 
 
+def test_a_bad_support_file_that_is_needed_is_refused(hosting: Hosting) -> None:
+    load = Load(
+        request_id=100,
+        model_path="scripted.gguf",
+        support_path="broken.gguf",
+        needs_support=True,
+    )
+    hosting.run(load, submit())
+    assert hosting.refusal(100).message == "broken.gguf: not a GGUF file"
+    assert not any(isinstance(event, Notice | ModelReady) for event in hosting.events)
+
+
 def test_without_a_model_work_is_refused(hosting: Hosting) -> None:
     hosting.run(submit(turn_id=1), Tokenize(request_id=2, text="x"))
     assert "no model is loaded" in hosting.refusal(1).message
