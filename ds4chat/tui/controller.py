@@ -89,6 +89,7 @@ class ChatController:
         self.log_path = options.log_path
         self.link = link
         self.load = load
+        self.choose_files = options.choose_files
         self.view = view
         self._n_requests = 0
         self.submits: dict[int, int] = {}  # request_id -> turn_id
@@ -97,6 +98,8 @@ class ChatController:
         self.channel: Channel | None = None
         self.keeper: Keeper = NoKeeper()
         self.failure: Failure | None = None
+        self.support_trouble = ""  # why the support file is not used, in full
+        self.owed: set[str] = set()  # settings that the running reply does not take up
         self.editing: int | None = None  # the turn that the next message replaces
 
     # What the screen asks.
@@ -320,6 +323,7 @@ class ChatController:
     def turn_over(self, *, is_natural: bool) -> None:
         """Do what waited for the end of a turn."""
         self.channel = None
+        self.owed.clear()
         self.progress = Progress()
         action, self._when_idle = self._when_idle, None
         if action is not None:

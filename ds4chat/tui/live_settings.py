@@ -8,12 +8,14 @@ from typing import Any, Protocol
 
 from ds4chat import settings
 from ds4chat.protocol.types import Policy, ThinkMode
-from ds4chat.settings import Row, Settings, Value
+from ds4chat.settings import Row, Value
 from ds4chat.tui.controller import ChatController
 from ds4chat.tui.markdown.clean import clean_line
+from ds4chat.tui.settings_book import SettingsBook
 
 CHANGED = "changed here"
 AT_START = "takes effect at the next start"
+NEXT_REPLY = "from the next reply on"
 
 
 class SettingsHost(Protocol):
@@ -36,17 +38,18 @@ class Live:
 
     read: Callable[[SettingsHost], Value]
     write: Callable[[SettingsHost, Any], None]
-    when: str = "from the next reply on"
+    when: str = NEXT_REPLY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shown:
-    """A setting as the screen shows it."""
+    """A setting as the screen shows it. `note` says when a change will hold, if not yet."""
 
     row: Row
     value: str
     source: str
     is_live: bool
+    note: str = ""
 
 
 def _sampling(field: str) -> Live:
@@ -101,21 +104,25 @@ LIVE = {
 }
 
 
-def shown(host: SettingsHost, start: Settings) -> list[Shown]:
-    """All settings in the order of the table, with the values that hold now."""
-    return [_shown(host, start, row) for row in settings.rows()]
+def shown(host: SettingsHost, book: SettingsBook) -> list[Shown]:
+    """All settings in the order of the table, with the values that hold now or next."""
+    return [_shown(host, book, row) for row in settings.rows()]
 
 
-def _shown(host: SettingsHost, start: Settings, row: Row) -> Shown:
-    value: Value = getattr(start, row.name)
-    source = str(start.origin(row.name))
+def _shown(host: SettingsHost, book: SettingsBook, row: Row) -> Shown:
+    value: Value = getattr(book.start, row.name)
+    source = str(book.start.origin(row.name))
+    note = "next start" if row.name in book.for_next_start else ""
     live = LIVE.get(row.name)
     if live is not None:
         now = live.read(host)
         if now != value and not _is_the_programs_choice(row, value):
             source = CHANGED
         value = now
-    return Shown(row=row, value=words(value), source=source, is_live=live is not None)
+        note = "next reply" if row.name in host.chat.owed else ""
+    return Shown(
+        row=row, value=words(value), source=source, is_live=live is not None, note=note
+    )
 
 
 def _is_the_programs_choice(row: Row, value: Value) -> bool:
@@ -134,17 +141,32 @@ def words(value: Value) -> str:
     return clean_line(str(value)) or "(empty)"
 
 
-def change(host: SettingsHost, row: Row, raw: object) -> str:
-    """Change a setting of the running chat; returns what to say.
+def change(host: SettingsHost, book: SettingsBook, row: Row, raw: object) -> str:
+    """Change a setting and keep it; returns what to say.
 
     Raises:
-        SettingsError: the value cannot be used.
+        SettingsError: the value cannot be used, or, after it was taken up, not be kept.
     """
-    live = LIVE[row.name]
     value = row.parse(raw, f"/settings {row.name}")
+    live = LIVE.get(row.name)
+    if live is not None:
+        when = _take_up(host, live, row.name, value)
+        more = book.keep(row, value)
+    else:
+        when = f" {AT_START}"
+        more = book.keep(row, value)
+        book.for_next_start.add(row.name)
+    return f"{row.name}: {words(value)}{when}{more}"
+
+
+def _take_up(host: SettingsHost, live: Live, name: str, value: Value) -> str:
+    """Change the running chat; returns from when on it holds, if not from now on."""
     live.write(host, value)
-    when = f", {live.when}" if host.chat.is_busy else ""
-    return f"{row.name}: {words(value)}{when}"
+    if not host.chat.is_busy:
+        return ""
+    if live.when == NEXT_REPLY:
+        host.chat.owed.add(name)
+    return f", {live.when}"
 
 
 def following(row: Row, value: str) -> str | None:

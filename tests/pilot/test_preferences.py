@@ -52,7 +52,7 @@ async def test_settings_show_value_source_and_meaning(open_chat: OpenChat) -> No
         await choose(chat, "seed")
         assert "Seed of the sampling noise." in chat.picture()
         assert "--seed" in chat.picture()
-        assert "into /c/config.toml" in chat.picture()
+        assert "kept in /c/config.toml" in chat.picture()
         await chat.press("f2")
         assert chat.app.screen_stack[-1] is chat.screen
 
@@ -106,9 +106,47 @@ async def test_a_change_during_a_reply_says_from_when(open_chat: OpenChat) -> No
         await choose(chat, "policy")
         await chat.press("enter")
         assert "policy: window, from the next block on" in chat.hints()
+        assert line_of(chat, "top_k").split()[2:6] == ["7", "changed", "here", "·"]
+        assert "next reply" in line_of(chat, "top_k")
+        assert "next" not in line_of(chat, "policy")
         assert chat.engine.sent(SetSpeculation)[0].spec.policy is Policy.WINDOW
-        await chat.press("escape", "escape")
+        chat.chat.stop()
         await chat.until(lambda: not chat.chat.is_busy)
+        await chat.until(lambda: "next" not in line_of(chat, "top_k"))
+
+
+async def test_changes_are_kept_in_the_settings_file(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text("# mine\ntop_k = 40  # forty\nsystem_file = 'a'\n[keys]\nfold = 'f9'\n")
+    start = settings.load({}, config_file=file, environ={"DS4CHAT_SEED": "3"})
+    options = ChatOptions(is_animated=False, settings=start, config_file=file)
+    async with open_chat(options=options, size=(120, 60)) as chat:
+        await chat.press("f2")
+        for name, typed in (("top_k", "7"), ("system", "Be brief."), ("ctx", "4096")):
+            await choose(chat, name)
+            await chat.press("enter", *["backspace"] * 4, *typed, "enter")
+        assert line_of(chat, "top_k").split()[2:5] == ["7", "settings", "file"]
+        assert "next start" in line_of(chat, "ctx")
+        await choose(chat, "seed")
+        await chat.press("enter", *["backspace"] * 4, "5", "enter")
+        assert "seed: 5; DS4CHAT_SEED overrides the settings file at the next start" in (
+            chat.hints()
+        )
+        assert file.read_text() == (
+            '# mine\ntop_k = 7  # forty\nsystem_file = ""\nsystem = "Be brief."\n'
+            "ctx = 4096\nseed = 5\n[keys]\nfold = 'f9'\n"
+        )
+        again = settings.load({}, config_file=file, environ={})
+        assert (again.top_k, again.system, again.ctx, again.seed) == (7, "Be brief.", 4096, 5)
+        file.write_text("broken = = 1")
+        await choose(chat, "top_k")
+        await chat.press("enter", *["backspace"] * 4, "8", "enter")
+        assert chat.chat.sampling.top_k == 8
+        assert any("top_k was not kept" in hint for hint in chat.hints())
+        assert "changed here" in line_of(chat, "top_k")
+        assert file.read_text() == "broken = = 1"
 
 
 async def test_theme_command_changes_the_colours_at_once(open_chat: OpenChat) -> None:

@@ -13,6 +13,7 @@ from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.palette import Palette
 from ds4chat.tui.screens.reading import ReadingScreen
 from ds4chat.tui.screens.settings import SettingsScreen
+from ds4chat.tui.settings_book import SettingsBook
 from ds4chat.tui.themes import ChatTheme
 
 
@@ -23,6 +24,7 @@ class PreferenceScreen(ReadingScreen):
     _themes: Mapping[str, ChatTheme]
     _theme_name: str
     _palette: Palette
+    _book: SettingsBook | None = None
 
     def theme_names(self) -> list[str]:
         """All themes."""
@@ -43,8 +45,10 @@ class PreferenceScreen(ReadingScreen):
 
     def action_settings(self) -> None:
         """Show all settings."""
-        start = self._options.settings or settings.Settings()
-        self.app.push_screen(SettingsScreen(self, start, self._options.config_file))
+        if self._book is None:
+            start = self._options.settings or settings.Settings()
+            self._book = SettingsBook(start=start, config_file=self._options.config_file)
+        self.app.push_screen(SettingsScreen(self, self._book))
 
     def action_edit_prompt(self) -> None:
         """Edit the prompt in the person's editor."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar
 
 from textual import on
@@ -15,11 +14,12 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from ds4chat.errors import SettingsError
-from ds4chat.settings import Settings
 from ds4chat.tui import live_settings
 from ds4chat.tui.live_settings import AT_START, SettingsHost, Shown
+from ds4chat.tui.settings_book import SettingsBook
 
 _HINT = "Enter changes · Esc closes · dimmed: at the next start"
+_LOOK_S = 0.5  # how often it is looked whether a reply ended meanwhile
 
 
 class SettingsScreen(ModalScreen[None]):
@@ -27,8 +27,7 @@ class SettingsScreen(ModalScreen[None]):
 
     Args:
         host: The chat whose settings change.
-        start: The values of this start with their sources.
-        config_file: Where a person keeps settings; None: not known.
+        book: The values of this start with their sources, and where changes are kept.
     """
 
     CSS_PATH = "settings.tcss"
@@ -36,13 +35,10 @@ class SettingsScreen(ModalScreen[None]):
         Binding("escape,f2,alt+2", "back", "Close", show=False, priority=True),
     ]
 
-    def __init__(
-        self, host: SettingsHost, start: Settings, config_file: Path | None = None
-    ) -> None:
+    def __init__(self, host: SettingsHost, book: SettingsBook) -> None:
         super().__init__()
         self._host = host
-        self._start = start
-        self._config_file = config_file
+        self._book = book
         self._shown: list[Shown] = []
         self._edited: Shown | None = None
         self._list = OptionList(id="settings-list", markup=False)
@@ -62,9 +58,15 @@ class SettingsScreen(ModalScreen[None]):
         self._input.display = False
         self._fill(0)
         self._list.focus()
+        self.set_interval(_LOOK_S, self._look)
+
+    def _look(self) -> None:
+        """Show what changed behind the screen."""
+        if live_settings.shown(self._host, self._book) != self._shown:
+            self._fill(self._list.highlighted or 0)
 
     def _fill(self, at: int) -> None:
-        self._shown = live_settings.shown(self._host, self._start)
+        self._shown = live_settings.shown(self._host, self._book)
         self._list.clear_options()
         width = max(len(item.row.name) for item in self._shown)
         self._list.add_options(Option(_line(item, width)) for item in self._shown)
@@ -85,14 +87,14 @@ class SettingsScreen(ModalScreen[None]):
         )
 
     def _keep(self) -> Content:
-        where = f" into {self._config_file}" if self._config_file is not None else ""
-        text = f"Changes hold for this run; to keep one, write `name = value`{where}."
+        path = self._book.config_file
+        text = f"Changes are kept in {path}." if path is not None else "Changes are not kept."
         return Content.styled(text, "$secondary")
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
         item = self._shown[event.option_index]
-        if not item.is_live:
+        if not item.is_live and self._book.config_file is None:
             self._say(f"{item.row.name} {AT_START}")
             return
         following = live_settings.following(item.row, item.value)
@@ -111,8 +113,9 @@ class SettingsScreen(ModalScreen[None]):
 
     def _change(self, item: Shown, raw: str) -> None:
         try:
-            said = live_settings.change(self._host, item.row, raw)
+            said = live_settings.change(self._host, self._book, item.row, raw)
         except SettingsError as error:
+            self._fill(self._list.highlighted or 0)
             self._say(f"{error.message}. {error.hint}".strip())
             return
         self._close_input()
@@ -138,6 +141,7 @@ class SettingsScreen(ModalScreen[None]):
 def _line(item: Shown, width: int) -> Content:
     name = item.row.name.ljust(width)
     value = item.value if len(item.value) <= 24 else item.value[:23] + "…"
+    source = f"{item.source} · {item.note}" if item.note else item.source
     if not item.is_live:
-        return Content.styled(f"{name}  {value:<24}  {item.source}", "$secondary")
-    return Content.assemble((name, "bold"), f"  {value:<24}  {item.source}")
+        return Content.styled(f"{name}  {value:<24}  {source}", "$secondary")
+    return Content.assemble((name, "bold"), f"  {value:<24}  {source}")
