@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from tests.pair_blocks import encode, fitting, is_random, random_blocks, rng_for, round_bf16
 from tests.pair_layout import QUANTS, SPELLINGS, PairSpec, Part, base_parts, support_parts
-from tests.pair_vocab import make_vocab
+from tests.pair_vocab import Vocab, make_vocab
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +56,7 @@ def _same(kind: Type) -> Types:
     return Types(kind, kind, kind, kind)
 
 
-# One entry for each layer, in turn.
-_TYPES: dict[str, tuple[Types, ...]] = {
+TYPES: dict[str, tuple[Types, ...]] = {
     "f32": (_same(Type.F32),),
     "f16": (_same(Type.F16),),
     "bf16": (_same(Type.BF16),),
@@ -74,6 +73,8 @@ _TYPES: dict[str, tuple[Types, ...]] = {
         Types(Type.BF16, Type.F16, Type.Q4_1, Type.Q8_0),
     ),
 }
+"""Block formats by recipe: one entry for each layer, in turn."""
+
 _ROUNDED = ("routed", "dense", "light", "embed", "table", "norm")
 
 # Names outside the stages, by spelling; ds4's own are the keys.
@@ -157,12 +158,12 @@ def _finish(writer: GGUFWriter) -> None:
 def _write_base(path: Path, spec: PairSpec) -> None:
     writer = GGUFWriter(path, "deepseek4")
     writer.add_string("general.name", spec.name)
-    _add_geometry(writer, "deepseek4", spec, len(spec.ratios))
-    _add_target_keys(writer, spec)
-    _add_vocab(writer, spec)
+    add_geometry(writer, "deepseek4", spec, len(spec.ratios))
+    add_target_keys(writer, spec)
+    add_vocab(writer, make_vocab(spec.vocab, spec.end_id))
     if spec.variant:
         writer.add_string("deepseek4.checkpoint_variant", spec.variant)
-    types = _TYPES[spec.quant]
+    types = TYPES[spec.quant]
     for part, layer in base_parts(spec):
         _add(writer, part, part.stored, types[max(layer, 0) % len(types)].of(part), spec.seed)
     for layer in range(min(spec.n_hash, len(spec.ratios))):
@@ -176,7 +177,8 @@ def _expert_ids(spec: PairSpec, layer: int) -> NDArray[np.int32]:
     return np.stack(rows).astype(np.int32)
 
 
-def _add_geometry(writer: GGUFWriter, prefix: str, spec: PairSpec, n_layers: int) -> None:
+def add_geometry(writer: GGUFWriter, prefix: str, spec: PairSpec, n_layers: int) -> None:
+    """The keys of a block's sizes, which target and llama's draft module share."""
     integers = {
         "block_count": n_layers,
         "embedding_length": spec.size("dim"),
@@ -211,7 +213,8 @@ def _add_geometry(writer: GGUFWriter, prefix: str, spec: PairSpec, n_layers: int
     writer.add_array(f"{prefix}.swiglu_clamp_exp", [spec.swiglu_limit] * n_layers)
 
 
-def _add_target_keys(writer: GGUFWriter, spec: PairSpec) -> None:
+def add_target_keys(writer: GGUFWriter, spec: PairSpec) -> None:
+    """The keys that only a target has."""
     integers = {
         "vocab_size": spec.vocab,
         "hash_layer_count": min(spec.n_hash, len(spec.ratios)),
@@ -233,8 +236,8 @@ def _add_target_keys(writer: GGUFWriter, spec: PairSpec) -> None:
     writer.add_array("deepseek4.attention.compress_ratios", list(spec.ratios))
 
 
-def _add_vocab(writer: GGUFWriter, spec: PairSpec) -> None:
-    vocab = make_vocab(spec.vocab, spec.end_id)
+def add_vocab(writer: GGUFWriter, vocab: Vocab) -> None:
+    """The keys of the tokenizer."""
     writer.add_string("tokenizer.ggml.model", "gpt2")
     writer.add_string("tokenizer.ggml.pre", "joyai-llm")
     writer.add_array("tokenizer.ggml.tokens", vocab.tokens)
@@ -249,7 +252,7 @@ def _write_support(path: Path, spec: PairSpec) -> None:
     if variant:
         writer.add_string("deepseek4.checkpoint_variant", variant)
     _SUPPORT_KEYS[spec.spelling](writer, spec)
-    types = _TYPES[spec.quant]
+    types = TYPES[spec.quant]
     for part, stage in support_parts(spec):
         name, shape = _spelled(part.stored, stage, spec.spelling), part.shape
         if name == "conf_proj.weight":  # this container drops the dimension of one row
@@ -271,7 +274,8 @@ def _spelled(stored: str, stage: int, spelling: str) -> str:
     return _LLAMA.get(suffix, f"blk.{stage}.{suffix}") if spelling == "llama" else stored
 
 
-def _add_ds4_keys(writer: GGUFWriter, spec: PairSpec) -> None:
+def add_ds4_keys(writer: GGUFWriter, spec: PairSpec) -> None:
+    """The keys of a support file as ds4 publishes it."""
     writer.add_uint32("dspark.block_size", spec.block_size)
     writer.add_uint32("dspark.markov_rank", spec.markov_rank)
     writer.add_uint32("dspark.noise_token_id", spec.noise)
@@ -290,7 +294,7 @@ def _add_late_keys(writer: GGUFWriter, spec: PairSpec) -> None:
 
 
 def _add_llama_keys(writer: GGUFWriter, spec: PairSpec) -> None:
-    _add_geometry(writer, "dflash", spec, spec.n_stages)
+    add_geometry(writer, "dflash", spec, spec.n_stages)
     writer.add_uint32("dflash.hash_layer_count", 0)
     writer.add_array("dflash.attention.compress_ratios", [0] * spec.n_stages)
     writer.add_uint32("dflash.block_size", spec.block_size)
@@ -298,7 +302,7 @@ def _add_llama_keys(writer: GGUFWriter, spec: PairSpec) -> None:
     writer.add_uint32("tokenizer.ggml.mask_token_id", spec.noise)
 
 
-_SUPPORT_KEYS = {"ds4": _add_ds4_keys, "late": _add_late_keys, "llama": _add_llama_keys}
+_SUPPORT_KEYS = {"ds4": add_ds4_keys, "late": _add_late_keys, "llama": _add_llama_keys}
 
 
 def _parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import math
-import random
 import resource
 import statistics
 import struct
@@ -20,6 +19,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from ds4chat.cli.flash_vocab import N_MERGES, random_merges
 from ds4chat.errors import EngineError, ModelFileError
 from ds4chat.formats.gguf import GgufFile
 from ds4chat.formats.quants import format_named
@@ -33,7 +33,6 @@ from ds4chat.text.bytemap import BYTE_SYMBOLS
 
 BAR_S = 0.7
 BAR_BYTES = 300 * 10**6
-N_MERGES = 127_741
 _ALIGNMENT = 32
 _STAGES = ("directory", "config", "tokenizer", "binding")
 _COUNTED = _STAGES[:3]
@@ -284,19 +283,11 @@ def _number_keys() -> dict[str, float]:
 
 def flash_vocab() -> tuple[list[str], list[str]]:
     """Tokens and merges in Flash's numbers: random pairs of earlier tokens, kept short."""
-    rng = random.Random(4)
-    made = list(BYTE_SYMBOLS)
-    known = set(made)
-    merges: list[str] = []
-    while len(merges) < N_MERGES:
-        left = made[int(rng.random() * len(made))]
-        right = made[int(rng.random() * (256 + len(merges) // 8))]
-        if len(left) + len(right) <= 12 and left + right not in known:
-            known.add(left + right)
-            made.append(left + right)
-            merges.append(f"{left} {right}")
+    pairs = random_merges(N_MERGES)
+    made = [*BYTE_SYMBOLS, *(left + right for left, right in pairs)]
     head = [words.BOS, words.EOS]
     tail = [words.USER, words.ASSISTANT, words.THINK_OPEN, words.THINK_CLOSE, words.DSML]
     n_holders = FLASH.n_vocab - len(head) - len(made) - len(tail)
     holders = [f"<｜place▁holder▁no▁{i}｜>" for i in range(n_holders)]
+    merges = [f"{left} {right}" for left, right in pairs]
     return [*head, *made, *holders, *tail], merges
