@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ds4chat import paths, settings
 from ds4chat.cli import keep as keeping
+from ds4chat.cli import models
 from ds4chat.cli.start import Start
 from ds4chat.protocol.engine import EngineLink
 
@@ -70,6 +71,7 @@ def open_chat(
         no_color=not settings.wants_color(values.color, is_tty=True),
         banner=start.banner or (TOUR_BANNER if log_path is None else ""),
         questions=start.questions,
+        choose_files=models.other if log_path is not None else None,
         log_path=str(log_path or ""),
         first_command=first_command,
         sessions=SessionsPlan(root=keep.root, is_usual=keep.is_usual, resume=keep.resume)

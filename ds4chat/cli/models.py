@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ds4chat.cli.arguments import meant_command
 from ds4chat.errors import ModelFileError, SettingsError
+from ds4chat.protocol.commands import Load
 from ds4chat.settings import Settings, nearest
 
 MAX_LOOKED_AT = 16
@@ -63,6 +64,14 @@ def choose(settings: Settings, nano: Path | None) -> Pair | None:
         check_readable(support, "support file")
         return Pair(model=model, support=support)
     return Pair(model=model, support=find_support(model), is_found=True)
+
+
+def other(name: str, load: Load) -> Load:
+    """Another model's files instead of those of `load`. Raises SettingsError."""
+    model = Path(name).expanduser()
+    check_readable(model, "model")
+    support = find_support(model)
+    return replace(load, model_path=str(model), support_path=str(support or ""))
 
 
 def check_readable(path: Path, what: str) -> None:

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -258,9 +259,10 @@ class _Life:
     def _report(self, message: str) -> None:
         last = [line for line in self._said if line][-SHOWN_LINES:]
         log_path = str(self._log_path)
+        head = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._process.pid} ERROR "
         try:
             with self._log_path.open("a", encoding="utf-8") as log:
-                log.write("".join(f"{line}\n" for line in (message, *self._said)))
+                log.write("".join(f"{head}{line}\n" for line in (message, *self._said)))
         except OSError as error:
             logging.getLogger("ds4chat").warning("%s: %s", log_path, error.strerror)
             log_path = ""

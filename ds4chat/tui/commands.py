@@ -159,7 +159,25 @@ def _system(host: CommandHost, args: str) -> None:
 def _why(host: CommandHost) -> None:
     turn = host.chat.conversation.last_finished
     known = turn.usage if turn is not None else None
-    host.chat.say(ledger.why(known) if known is not None else "There is no finished reply yet.")
+    words = ledger.why(known) if known is not None else "There is no finished reply yet."
+    host.chat.say("\n".join(part for part in (words, host.chat.support_trouble) if part))
+
+
+def _model(host: CommandHost, args: str) -> None:
+    chat = host.chat
+    if not args:
+        chat.say(reporting.model(chat))
+        return
+    if not chat.can_restart or chat.choose_files is None:
+        raise SettingsError(
+            "/model FILE: a model is loaded, and one start has one model",
+            "Leave with /quit, then: ds4chat -m FILE",
+        )
+    chat.load = chat.choose_files(args, chat.load)
+    support = chat.load.support_path
+    with_it = f" with {Path(support).name}" if support else ""
+    chat.say(f"Opening {chat.load.model_path}{with_it}.")
+    chat.restart()
 
 
 def _copy(host: CommandHost, args: str) -> None:
@@ -248,9 +266,7 @@ def _table() -> dict[str, SlashCommand]:
             lambda host, _: host.chat.say(reporting.stats(host.chat)),
         ),
         row("why", "what the last reply cost, in words", lambda host, _: _why(host)),
-        row(
-            "model", "what is loaded", lambda host, _: host.chat.say(reporting.model(host.chat))
-        ),
+        row("model", "what is loaded; after a refusal: open FILE", _model, "[FILE]"),
         row("spec", "speculation", _spec, "on|off|auto", ("on", "off", "auto")),
         row("draft-max", "most drafts a round", _draft_max, "N|auto", ("auto",)),
         row("confidence", "drop drafts below this", _confidence, "F|auto", ("auto",)),

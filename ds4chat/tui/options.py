@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ds4chat.protocol.commands import Load
 from ds4chat.protocol.types import Sampling, SpecOptions, ThinkMode
 from ds4chat.settings import Settings
 from ds4chat.tui.keys import SCREEN_KEYS, KeyRow
@@ -36,6 +38,8 @@ class ChatOptions:
         sessions: where chats are kept, and which is resumed; None: nothing is kept.
         key_rows: actions with their keys.
         questions: asked one after the other, for a replay.
+        choose_files: from a model's name and the load before, the load of that model; raises
+            SettingsError. None: another model cannot be opened.
         is_animated: whether the cursor blinks.
     """
 
@@ -59,4 +63,5 @@ class ChatOptions:
     sessions: SessionsPlan | None = None
     key_rows: tuple[KeyRow, ...] = SCREEN_KEYS
     questions: tuple[str, ...] = ()
+    choose_files: Callable[[str, Load], Load] | None = None
     is_animated: bool = True

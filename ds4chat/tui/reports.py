@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 
 from ds4chat.protocol.events import (
@@ -31,9 +32,11 @@ from ds4chat.protocol.types import (
 from ds4chat.tui import receipt
 from ds4chat.tui.controller import RESTART_HINT, ChatController, Phase, Progress
 from ds4chat.tui.log_tail import Failure, log_end
+from ds4chat.tui.problems import brief
 from ds4chat.tui.state import Turn
 
 _KEPT = "The conversation is kept."
+MAX_PROBLEMS = 4  # of a refused file that are listed
 _BROKEN = (FinishReason.ERROR, FinishReason.NONFINITE)
 
 
@@ -45,9 +48,11 @@ class EngineReports:
         self._view = chat.view
         self._link = chat.link
         self._load_request = 0
+        self._pid: int | None = None  # of the engine process
 
     def hello(self, event: Hello) -> None:
         """The engine runs: load the model."""
+        self._pid = event.pid
         if self._chat.phase is not Phase.STARTING:
             return
         if event.protocol_version != PROTOCOL_VERSION:
@@ -59,6 +64,7 @@ class EngineReports:
             )
             return
         self._chat.phase = Phase.LOADING
+        self._chat.support_trouble = ""
         self._load_request = self._chat.request()
         self._link.send(
             replace(self._chat.load, request_id=self._load_request, spec=self._chat.spec)
@@ -109,7 +115,10 @@ class EngineReports:
         self._chat.figures.block_size = event.info.block_size
         if event.info.block_size == 0:
             self._chat.figures.state = SpecState.UNAVAILABLE
-            self._chat.figures.reason = "no support file"
+            trouble = self._chat.support_trouble
+            self._chat.figures.reason = (
+                "the support file does not fit, /why has more" if trouble else "no support file"
+            )
         else:
             self._chat.figures.state = (
                 SpecState.ON if self._chat.spec.enabled else SpecState.OFF
@@ -142,7 +151,7 @@ class EngineReports:
         self._chat.failure = Failure(
             message=_sentence(event.message, ""),
             log_path=log_path,
-            log_end=tuple(log_end(log_path)) if log_path else (),
+            log_end=tuple(log_end(log_path, self._pid)) if log_path else (),
         )
         self._chat.say(
             f"{_sentence(event.message, event.hint or _KEPT)}{log} {RESTART_HINT}", "error"
@@ -198,7 +207,12 @@ class EngineReports:
         self._view.show_soon()
 
     def notice(self, event: Notice) -> None:
-        """Something to know."""
+        """Something to know; a support file's list of mismatches is kept for /why."""
+        if self._chat.phase is Phase.LOADING and event.turn_id is None:
+            self._chat.support_trouble = _sentence(event.message, event.hint)
+            more = "/why has all of it." if "\n" in event.message else event.hint
+            self._chat.say(_sentence(brief(event.message), more), event.level)
+            return
         self._chat.say(_sentence(event.message, event.hint), event.level)
 
     def turn_finished(self, event: TurnFinished) -> None:
@@ -230,8 +244,24 @@ class EngineReports:
         if self._chat.phase is not Phase.LOADING:
             return  # said already: a failure comes as an answer and as an event
         self._chat.phase = Phase.REFUSED
-        self._chat.say(_sentence(message, hint), "error")
+        self._chat.say(refused_load(self._chat.load.model_path, message, hint), "error")
         self._view.show_now()
+
+
+def refused_load(path: str, message: str, hint: str) -> str:
+    """Why no model is loaded, which file it is about, and what can be done next."""
+    if path not in message:
+        message = f"{path}: {message}"
+    is_long = message.count("\n") > MAX_PROBLEMS
+    lines = [
+        _sentence(brief(message) if is_long else message, hint),
+        "What next:",
+        "  /model FILE opens another file; F8 tries this one again; Ctrl+Q quits",
+    ]
+    if path:
+        lines.append(f"  in a shell: ds4chat inspect {shlex.quote(path)} checks the file")
+    lines.append("  in a shell: ds4chat doctor checks the machine and says where files are")
+    return "\n".join(lines)
 
 
 def _sentence(message: str, hint: str) -> str:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ds4chat.demo import Reply
-from ds4chat.protocol.commands import Cancel, SetSpeculation, Submit
+from ds4chat.protocol.commands import Cancel, Load, SetSpeculation, Submit
 from ds4chat.protocol.types import Policy, Sampling, SpecOptions, ThinkMode
 from ds4chat.tui.commands import COMMANDS
+from ds4chat.tui.controller import Phase
+from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.palette import ColourMode
 from ds4chat.tui.screens.help import HelpScreen
 from tests.pilot.conftest import OpenChat
@@ -154,6 +157,32 @@ async def test_read_puts_a_file_into_the_prompt(open_chat: OpenChat, tmp_path: P
         assert "not UTF-8 text" in " ".join(chat.transcript().split())
 
 
+async def test_another_model_can_be_opened_after_a_refusal(open_chat: OpenChat) -> None:
+    options = ChatOptions(
+        is_animated=False,
+        choose_files=lambda name, load: replace(
+            load, model_path=name, support_path="/d/s.gguf"
+        ),
+    )
+    async with open_chat(options=options) as chat:
+        await chat.send("/model other.gguf")
+        assert "a model is loaded" in " ".join(chat.transcript().split())
+        chat.chat.phase = Phase.REFUSED
+        await chat.send("/model other.gguf")
+        await chat.phase(Phase.READY)
+        assert [load.model_path for load in chat.engine.sent(Load)] == [
+            "model.gguf", "other.gguf",
+        ]  # fmt: skip
+        assert "Opening other.gguf with s.gguf." in chat.transcript()
+
+
+async def test_why_a_support_file_is_not_used(open_chat: OpenChat) -> None:
+    async with open_chat() as chat:
+        chat.chat.support_trouble = "No speculation: layers: 1, wanted 2."
+        await chat.send("/why")
+        assert "layers: 1, wanted 2" in chat.transcript()
+
+
 async def test_why_stats_and_model(open_chat: OpenChat) -> None:
     async with open_chat(Reply(answer=LONG, accepts=(0, 1)), size=(120, 40)) as chat:
         await chat.ask("go")
@@ -220,7 +249,7 @@ async def test_palette_runs_a_command(open_chat: OpenChat) -> None:
         await chat.press("ctrl+p")
         await chat.until(lambda: chat.app.screen is not chat.screen)
         await chat.press(*"what is loaded")
-        await chat.until(lambda: "/model  what is loaded" in chat.picture())
+        await chat.until(lambda: "/model [FILE]  what is loaded" in chat.picture())
         await chat.press("enter")
         await chat.until(lambda: chat.app.screen_stack[-1] is chat.screen)
         await chat.until(lambda: "Model: scripted" in chat.transcript())

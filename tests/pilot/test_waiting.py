@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,13 @@ LONG = "Some words that fill a few rounds, and then some more of them. " * 4
 
 async def test_a_crash_shows_cause_log_and_way_on(open_chat: OpenChat, tmp_path: Path) -> None:
     log = tmp_path / "engine.log"
-    log.write_bytes(b"oldest\nfirst\n\nsecond \x1b[2J\nlast [/red] \xff\n")
+    mine, other = os.getpid(), os.getpid() + 1
+    head = "2026-07-31 12:00:00,000 {} INFO "
+    log.write_bytes(
+        f"{head.format(mine)}oldest\nfirst\n\nsecond \x1b[2J\n".encode()
+        + f"{head.format(other)}of another window\nand its traceback\n".encode()
+        + f"{head.format(mine)}last [/red] ".encode() + b"\xff\n"
+    )  # fmt: skip
     options = ChatOptions(is_animated=False, log_path=str(log))
     script = Script(replies=(Reply(answer=LONG, crash_after=1), Reply(answer="Back.")))
     async with open_chat(script=script, options=options, size=(120, 40)) as chat:
@@ -32,6 +39,8 @@ async def test_a_crash_shows_cause_log_and_way_on(open_chat: OpenChat, tmp_path:
         assert "second ␛[2J" in picture
         assert "last [/red] \ufffd" in picture
         assert "oldest" not in picture
+        assert "another window" not in picture
+        assert "its traceback" not in picture
         assert "F8 or /restart starts it again; the conversation is kept" in picture
         await chat.press(*"typing goes on")
         assert chat.prompt.text == "typing goes on"
@@ -42,14 +51,23 @@ async def test_a_crash_shows_cause_log_and_way_on(open_chat: OpenChat, tmp_path:
 
 @pytest.mark.parametrize("name", ["", "none.log", "\0", "."])
 def test_a_log_that_cannot_be_read(tmp_path: Path, name: str) -> None:
-    assert log_tail.log_end(str(tmp_path / name)) == []
+    assert log_tail.log_end(str(tmp_path / name), 1) == []
+
+
+def test_a_log_of_other_runs_is_not_shown(tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text("2026-07-31 12:00:00,000 77 ERROR out of memory\n")
+    assert log_tail.log_end(str(log), 77) == ["2026-07-31 12:00:00,000 77 ERROR out of memory"]
+    assert log_tail.log_end(str(log), 7) == []
+    assert log_tail.log_end(str(log), None) == []
 
 
 def test_only_the_end_of_a_long_log(tmp_path: Path) -> None:
     log = tmp_path / "engine.log"
-    log.write_text("".join(f"line {n} {'x' * 300}\n" for n in range(10_000)))
-    found = log_tail.log_end(str(log))
-    assert [line[:9] for line in found] == ["line 9997", "line 9998", "line 9999"]
+    head = "2026-07-31 12:00:00,000 7 INFO"
+    log.write_text("".join(f"{head} {n} {'x' * 300}\n" for n in range(10_000)))
+    found = log_tail.log_end(str(log), 7)
+    assert [line.split()[4] for line in found] == ["9997", "9998", "9999"]
     assert {len(line) for line in found} == {log_tail.MAX_LINE}
 
 

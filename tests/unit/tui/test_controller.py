@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -40,7 +41,7 @@ from ds4chat.protocol.types import (
 from ds4chat.tui.bridge import EngineReported, route
 from ds4chat.tui.controller import ChatController, Phase
 from ds4chat.tui.options import ChatOptions
-from ds4chat.tui.reports import EngineReports
+from ds4chat.tui.reports import EngineReports, refused_load
 
 
 class Link:
@@ -222,6 +223,50 @@ def test_another_protocol_is_refused(desk: Desk) -> None:
     assert desk.chat.phase is Phase.DEAD
     assert desk.link.commands == []
     assert "install ds4chat again" in desk.view.said[0][1]
+
+
+MISMATCHES = "s.gguf: 3 problems\n  - layers: 1, wanted 2\n  - second\n  - third"
+
+
+def test_a_list_of_mismatches_is_one_line_and_kept(desk: Desk) -> None:
+    message = f"no speculation: {MISMATCHES}"
+    notice = Notice(turn_id=None, level="warning", message=message, hint="use another")
+    info = replace(default_info(), block_size=0)
+    desk.report(hello(), notice, ModelReady(info=info))
+    assert desk.view.said == [
+        (
+            "warning",
+            "No speculation: s.gguf: layers: 1, wanted 2 (and 2 more). /why has all of it.",
+        )
+    ]
+    assert "third" in desk.chat.support_trouble
+    assert desk.chat.figures.reason == "the support file does not fit, /why has more"
+    desk.report(EngineFailed(message="gone"))
+    desk.chat.restart()
+    desk.ready()
+    assert desk.chat.support_trouble == ""
+
+
+def test_a_refused_model_says_file_reason_and_ways_on(desk: Desk) -> None:
+    desk.report(hello(), Refused(request_id=1, message="not a GGUF file", hint="name one"))
+    assert desk.chat.phase is Phase.REFUSED
+    level, words = desk.view.said[-1]
+    assert level == "error"
+    reason, *ways = words.splitlines()
+    assert reason == "m.gguf: not a GGUF file. Name one."
+    assert [part for part in ("/model FILE", "F8", "Ctrl+Q") if part in ways[1]] == [
+        "/model FILE", "F8", "Ctrl+Q",
+    ]  # fmt: skip
+    assert "ds4chat inspect m.gguf" in ways[2]
+    assert "ds4chat doctor" in ways[3]
+
+
+def test_a_long_list_about_a_refused_model_is_cut() -> None:
+    long = "m.gguf: 9 problems" + "".join(f"\n  - problem {n}" for n in range(9))
+    words = refused_load("m.gguf", long, "")
+    assert words.splitlines()[0] == "m.gguf: problem 0 (and 8 more)."
+    short = "m.gguf: 2 problems\n  - a\n  - b"
+    assert refused_load("m.gguf", short, "").startswith(f"{short}.\nWhat next:")
 
 
 def test_a_stopped_load_ignores_what_still_comes(desk: Desk) -> None:
