@@ -7,7 +7,6 @@ from typing import cast
 
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
-from textual.markup import escape
 
 from ds4chat.tui.command_host import CommandHost, SlashCommand
 from ds4chat.tui.commands import COMMANDS, execute
@@ -33,9 +32,11 @@ class CommandProvider(Provider):
             text = f"{command.usage}  {command.summary}"
             score = matcher.match(text)
             if score > 0:
-                yield Hit(
-                    score, matcher.highlight(escape(text)), partial(self._choose, command)
-                )
+                _, found = matcher.fuzzy_search.match(query, text)
+                shown = Content(text)  # no markup: its brackets are the usage's
+                for at in found:
+                    shown = shown.stylize(matcher.match_style, at, at + 1)
+                yield Hit(score, shown, partial(self._choose, command))
 
     def _choose(self, command: SlashCommand) -> None:
         """Run it, or put it into the prompt when it wants an argument."""
