@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from ds4chat import __version__, settings
-from ds4chat.engine import host_guard, host_pipe
+from ds4chat.engine import host_guard, host_pipe, owner
 from ds4chat.engine.api import SessionApi
 from ds4chat.engine.ds4_log import stats_line
 from ds4chat.engine.host_inbox import Accepted, Inbox, Nudge
@@ -365,6 +365,7 @@ def serve(opener: OpenEngine, log_path: Path | None, grace_s: float) -> int:
 
 def end(status: int) -> NoReturn:
     """Leave at once: freeing the model's memory one array at a time would take seconds."""
+    owner.release_all()
     logging.shutdown()
     sys.stderr.flush()
     os._exit(status)

@@ -2,8 +2,9 @@
 
 Each process that opens a model keeps a small file in the person's own folder, named after the
 model file's device and inode, and claims it with `flock`. The claim ends with the process, so
-what a killed process left behind is recognised and removed. Nothing here forbids anything: the
-command line asks. Where a file system has no claims, nobody is found to hold anything.
+what a killed process left behind is recognised, and removed with the next claim. Nothing here
+forbids anything: the command line asks. Where a file system has no claims, nobody is found to
+hold anything.
 
 This module imports no tensors: it is asked before the engine's process starts.
 """
@@ -48,15 +49,26 @@ class Claim:
     def __init__(self, path: Path | None, fd: int) -> None:
         self._path = path
         self._fd = fd
+        _held.add(self)
 
     def release(self) -> None:
         """End the claim. Safe to call twice."""
+        _held.discard(self)
         if self._fd < 0:
             return
         if self._path is not None:
             self._path.unlink(missing_ok=True)
         os.close(self._fd)
         self._fd = -1
+
+
+_held: set[Claim] = set()
+
+
+def release_all() -> None:
+    """End every claim of this process, which is about to leave without closing its engine."""
+    for claim in list(_held):
+        claim.release()
 
 
 def folder() -> Path:
@@ -68,6 +80,7 @@ def folder() -> Path:
 def claim(model: Path) -> Claim:
     """Say that this process holds `model` open; without a place to say so, say nothing."""
     try:
+        _sweep(folder())
         return _claim(model, folder())
     except (OSError, Ds4Error):
         return Claim(None, -1)
@@ -95,14 +108,24 @@ def wait(holder: Holder) -> None:
                 fcntl.flock(fd, fcntl.LOCK_SH)
 
 
+def _sweep(where: Path) -> None:
+    """Remove what dead processes left, whichever model they held."""
+    for path in where.iterdir():
+        with _opened(path) as fd:
+            if fd is not None and _try(fd, fcntl.LOCK_EX):
+                path.unlink(missing_ok=True)
+
+
 def _claim(model: Path, where: Path) -> Claim:
     status = model.stat()
     while True:
         name = f"{_key(status)}.{os.getpid()}-{next(_numbers)}"
         fd = os.open(where / name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        if not _try(fd, fcntl.LOCK_EX):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX)  # waits for one who tries whether we are dead
+        except OSError:  # the file system has no claims
             os.close(fd)
-            raise OSError("the file system has no claims")
+            raise
         words = {"pid": os.getpid(), "since": time.time()}
         os.write(fd, json.dumps(words).encode())
         if (where / name).exists():  # nobody took it for a dead process's meanwhile

@@ -14,11 +14,10 @@ from ds4chat.errors import Ds4Error
 from ds4chat.protocol.commands import Load
 from ds4chat.protocol.engine import EngineLink
 from ds4chat.protocol.events import EngineFailed, Event
-from ds4chat.tui import themes
+from ds4chat.tui import terminal_input, terminal_output, themes
 from ds4chat.tui.bridge import EngineReported
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.chat import ChatScreen
-from ds4chat.tui.terminal_input import guard
 
 TOUR_BANNER = (
     "Recorded tour: a scripted engine answers, not a model. Text and speeds are made up. "
@@ -58,9 +57,10 @@ class Ds4ChatApp(App[None]):
         self.chat_screen = ChatScreen(link, load, options, found)
 
     def get_driver_class(self) -> type[Driver]:
-        """The platform's driver, reading through our filter."""
+        """The platform's driver, reading and writing through our own threads' code."""
         driver = super().get_driver_class()
-        guard(driver)
+        terminal_input.guard(driver)
+        terminal_output.guard(driver)
         return driver
 
     def get_theme_variable_defaults(self) -> dict[str, str]:

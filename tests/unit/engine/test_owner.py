@@ -111,3 +111,25 @@ def test_without_a_place_for_claims_nothing_is_said(
     owner.claim(model).release()
     assert owner.holders(model) == []
     assert owner.holders(tmp_path / "nothing.gguf") == []
+
+
+def test_a_new_claim_removes_what_the_dead_left_on_any_model(
+    model: Path, tmp_path: Path
+) -> None:
+    other_model = tmp_path / "other.gguf"
+    other_model.touch()
+    dead, alive = Other(other_model), Other(other_model)
+    dead.kill()
+    assert len(list(owner.folder().iterdir())) == 2
+    claim = owner.claim(model)
+    assert [holder.pid for holder in owner.holders(other_model)] == [alive.popen.pid]
+    assert len(list(owner.folder().iterdir())) == 2
+    claim.release()
+    alive.kill()
+
+
+def test_a_process_that_leaves_at_once_ends_its_claims(model: Path) -> None:
+    claims = [owner.claim(model), owner.claim(model)]
+    owner.release_all()
+    assert list(owner.folder().iterdir()) == []
+    claims[0].release()

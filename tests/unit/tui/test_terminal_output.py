@@ -1,0 +1,61 @@
+"""The writer behind the screen, when the terminal goes away."""
+
+from __future__ import annotations
+
+import io
+import os
+import pty
+import sys
+
+import pytest
+from textual.drivers._writer_thread import MAX_QUEUED_WRITES, WriterThread
+from textual.drivers.linux_driver import LinuxDriver
+
+from ds4chat.tui import terminal_output
+from ds4chat.tui.terminal_output import PatientWriter
+
+
+class Counted(io.StringIO):
+    n_flushed = 0
+
+    def flush(self) -> None:
+        self.n_flushed += 1
+
+
+def test_everything_is_written_in_order_and_flushed() -> None:
+    file = Counted()
+    writer = PatientWriter(file)
+    writer.start()
+    for i in range(200):
+        writer.write(f"{i} ")
+    writer.stop()
+    assert file.getvalue().split() == [str(i) for i in range(200)]
+    assert file.n_flushed > 0
+
+
+def test_after_the_terminal_closed_writing_neither_waits_nor_fails() -> None:
+    ours, theirs = pty.openpty()
+    with os.fdopen(theirs, "w") as file:
+        os.close(ours)
+        writer = PatientWriter(file)
+        writer.start()
+        for _ in range(3 * MAX_QUEUED_WRITES):
+            writer.write("x")
+        writer.stop()
+        assert not writer.is_alive()
+        with pytest.raises(OSError, match="Input/output"):
+            file.flush()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), theirs)  # for what is left in its buffer
+
+
+def test_the_driver_writes_through_it() -> None:
+    module = sys.modules[LinuxDriver.__module__]
+    before = vars(module)["WriterThread"]
+    try:
+        vars(module)["WriterThread"] = WriterThread
+        terminal_output.guard(LinuxDriver)
+        assert vars(module)["WriterThread"] is PatientWriter
+        terminal_output.guard(LinuxDriver)
+        assert vars(module)["WriterThread"] is PatientWriter
+    finally:
+        vars(module)["WriterThread"] = before
