@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from ds4chat.protocol.events import RoundVerified
-from ds4chat.protocol.types import Source
+from ds4chat.protocol.types import Source, SpecState
 from ds4chat.tui import units
 from ds4chat.tui.markdown.clean import clean_line
 from ds4chat.tui.markdown.ghosts import FEED
@@ -113,10 +113,40 @@ def _fate(place: int, n_accepted: int) -> tuple[str, str]:
     return ("wrong", "ghost") if place == n_accepted + 1 else ("not reached", "ghost")
 
 
-def rejected_texts(rounds: Mapping[int, RoundVerified]) -> dict[int, str]:
-    """The text of the rejected drafts of each round that had any."""
-    return {
-        number: "".join(event.proposal_texts[event.n_accepted :])
-        for number, event in rounds.items()
-        if event.n_accepted < len(event.proposal_texts)
+class RejectedTexts(Mapping[int, str]):
+    """The text of the rejected drafts of each round that had any; grows with the rounds."""
+
+    def __init__(self, rounds: Mapping[int, RoundVerified]) -> None:
+        self._rounds = rounds
+
+    def __getitem__(self, number: int) -> str:
+        event = self._rounds[number]
+        if event.n_accepted >= len(event.proposal_texts):
+            raise KeyError(number)
+        return "".join(event.proposal_texts[event.n_accepted :])
+
+    def __iter__(self) -> Iterator[int]:
+        return (number for number in self._rounds if number in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def why_no_ghosts(rounds: Mapping[int, RoundVerified], spec: SpecState, reason: str) -> str:
+    """Why a reply has no rejected drafts to show.
+
+    Args:
+        rounds: The reply's rounds.
+        spec: Whether the engine speculates now.
+        reason: Why it does not.
+    """
+    n_accepted = sum(event.n_accepted for event in rounds.values())
+    if n_accepted:
+        return f"No draft of this reply was rejected: all {n_accepted:,} were accepted"
+    because = f": {clean_line(reason)}" if reason else ""
+    words = {
+        SpecState.OFF: "speculation is off (F3)",
+        SpecState.PARKED: f"speculation is parked{because}",
+        SpecState.UNAVAILABLE: f"speculation is unavailable{because}",
     }
+    return f"Nothing was drafted in this reply; {words.get(spec, 'every step was plain')}"

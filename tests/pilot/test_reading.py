@@ -188,7 +188,7 @@ async def test_a_click_shows_the_tokens_round(open_chat: OpenChat) -> None:
 async def test_ghosts_by_command_and_key(open_chat: OpenChat) -> None:
     async with open_chat(Reply(answer=LONG, accepts=(2,)), Reply(answer="Yes.")) as chat:
         await chat.send("/ghosts")
-        assert any("ended" in hint for hint in chat.hints())
+        assert "There is no reply yet" in chat.hints()
         await chat.ask("go")
         before = chat.transcript()
         ghost = chat.chat.conversation.turns[0].rounds[1].proposal_texts[2]
@@ -200,6 +200,45 @@ async def test_ghosts_by_command_and_key(open_chat: OpenChat) -> None:
         await chat.press("alt+up", "g")
         assert len(chat.transcript()) > len(before)
         assert chat.chat.conversation.turns[0].answer_text == LONG
+
+
+def ghosts_in(chat: Chat) -> int:
+    rounds = chat.chat.conversation.turns[0].rounds.values()
+    texts = ["".join(event.proposal_texts[2:]).strip() for event in rounds]
+    shown = " ".join(chat.transcript().split())
+    return sum(" ".join(text.split()) in shown for text in texts if text)
+
+
+async def test_ghosts_of_a_running_reply_are_shown_as_they_come(open_chat: OpenChat) -> None:
+    async with open_chat(Reply(answer=LONG, accepts=(2,), holds=(1, 6))) as chat:
+        await chat.send("go")
+        await chat.steps(1)
+        rounds = chat.chat.conversation.turns[0].rounds
+        await chat.send("/ghosts")
+        await chat.until(lambda: rounds[1].proposal_texts[2].strip() in chat.transcript())
+        chat.chat.set_spec(chat.chat.spec)  # any command lets the engine go on
+        await chat.steps(5)
+        assert chat.chat.is_busy
+        await chat.until(lambda: ghosts_in(chat) >= 4)
+        chat.chat.set_spec(chat.chat.spec)  # any command lets the engine go on
+        await chat.until(lambda: not chat.chat.is_busy)
+        shown = chat.transcript()
+        await chat.send("/ghosts")
+        await chat.send("/ghosts")
+        assert chat.transcript() == shown
+
+
+async def test_a_plain_reply_says_why_it_has_no_ghosts(open_chat: OpenChat) -> None:
+    replies = (Reply(answer="Yes."), Reply(answer=LONG, accepts=(5,)))
+    async with open_chat(*replies) as chat:
+        await chat.press("f3")
+        await chat.ask("go")
+        await chat.send("/ghosts")
+        assert "Nothing was drafted in this reply; speculation is off (F3)" in chat.hints()
+        await chat.press("f3")
+        await chat.ask("go")
+        await chat.send("/ghosts")
+        assert any("was rejected: all" in hint for hint in chat.hints())
 
 
 async def test_what_is_copied_is_also_in_a_private_file(

@@ -235,6 +235,52 @@ async def test_ghosts_change_no_character_of_the_reply(seed: int) -> None:
         assert len(letters(ghosts=True)) == n_wanted
 
 
+@pytest.mark.parametrize("seed", range(6))
+async def test_ghosts_of_a_growing_reply_stand_where_they_will_stand(seed: int) -> None:
+    rng = random.Random(seed)
+    text = "".join(blocks(rng, Letters(rng)))
+    plain = spans_of(text, rng, 9)
+    spans = [drafted(s.text, n // 3 + 1, 1, s.token.source) for n, s in enumerate(plain)]
+    n_rounds = len(spans) // 3 + 1
+    wrong = {n: rng.choice(["Q", "Q Z", "Q\nZ"]) for n in rng.sample(range(1, n_rounds), 20)}
+    async with transcript(60, 300) as widget:
+        known: dict[int, str] = {}
+        widget.set_ghosts(1, known)
+        while spans:
+            n = rng.randint(1, 7)
+            widget.append(1, Channel.ANSWER, spans[:n])
+            reached = max(s.token.round for s in spans[:n])
+            late = rng.randint(0, 1)  # a round may be told after its tokens
+            known.update({r: text for r, text in wrong.items() if r <= reached - late})
+            spans = spans[n:]
+            widget.flush()
+            shown = screen_text(widget)
+            widget.set_ghosts(1, dict(known))
+            assert screen_text(widget) == shown
+            widget.set_ghosts(1, known)
+        known.update(wrong)
+        widget.finish_reply(1, "")
+        shown = screen_text(widget)
+        assert shown.count("Q") == len(wrong)
+        widget.set_ghosts(1, None)
+        widget.set_ghosts(1, wrong)
+        assert screen_text(widget) == shown
+
+
+async def test_ghosts_are_shown_in_channels_that_begin_later_and_in_folded_ones() -> None:
+    async with transcript(60, 30) as widget:
+        widget.set_ghosts(1, {1: "uno", 2: "dos", 3: "tres"})
+        assert widget.has_ghosts(1)
+        widget.append(1, Channel.THINKING, [drafted("one ", 1, 1), drafted("two ", 2, 1)])
+        widget.append(1, Channel.ANSWER, [drafted("first ", 3, 1), drafted("next", 4, 1)])
+        widget.flush()
+        assert "first tresnext" in screen_text(widget)
+        widget.toggle_fold()
+        assert "one unotwodos" in screen_text(widget)
+        widget.clear()
+        assert not widget.has_ghosts(1)
+
+
 async def test_ghosts_keep_the_top_line() -> None:
     async with opened(40, 10) as (widget, pilot):
         spans = [

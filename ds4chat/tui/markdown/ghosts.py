@@ -6,27 +6,16 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from rich.cells import split_graphemes
 
 from ds4chat.tui.markdown.block import Block, BlockKind, Look, Run
 from ds4chat.tui.markdown.clean import clean_line
+from ds4chat.tui.markdown.reply import Reply, TokenLog
 
 FEED = "↵"  # a line feed in a ghost
 TABLE_LABEL = "wrong drafts in the table: "
-
-
-class Rounds(Protocol):
-    """What a token log knows of rounds: the round and the end of each token."""
-
-    @property
-    def rounds(self) -> Sequence[int]:
-        """The round of each token."""
-
-    @property
-    def ends(self) -> Sequence[int]:
-        """The source length after each token."""
 
 
 class Ghost(NamedTuple):
@@ -36,45 +25,90 @@ class Ghost(NamedTuple):
     text: str
 
 
-def ghosts_of(log: Rounds, rejected: Mapping[int, str]) -> list[Ghost]:
+def ghosts_of(log: TokenLog, rejected: Mapping[int, str], behind: int = -1) -> list[Ghost]:
     """Where the rejected drafts of each round belong: behind the round's last token.
 
     Args:
         log: The tokens of one channel.
         rejected: Joined text of the rejected drafts, by round.
+        behind: Only ghosts after this source offset.
     """
-    last = {number: end for number, end in zip(log.rounds, log.ends, strict=True) if number}
+    first = bisect_right(log.ends, behind)
+    tail = zip(log.rounds[first:], log.ends[first:], strict=True)
+    last = {number: end for number, end in tail if number in rejected}
     return sorted(
-        Ghost(last[number], clean_line(text.replace("\n", FEED)))
-        for number, text in rejected.items()
-        if text and number in last
+        Ghost(end, clean_line(rejected[number].replace("\n", FEED)))
+        for number, end in last.items()
+        if rejected[number]
     )
 
 
 def with_ghosts(
     blocks: Sequence[Block], ghosts: Iterable[Ghost], ends: Sequence[int]
-) -> list[Block]:
-    """The blocks with the ghosts in them; blocks without any stay the same objects.
+) -> list[list[Block]]:
+    """What to draw for each block, the ghosts in it; one without any stays the same object.
 
     A table keeps its columns: its ghosts are listed in a block below it.
     """
     waiting = deque(ghosts)
-    found: list[Block] = []
+    found: list[list[Block]] = []
     for index, block in enumerate(blocks):
         is_last = index == len(blocks) - 1
         own: list[Ghost] = []
-        while waiting and (is_last or waiting[0].at <= _last_source(block)):
+        while waiting and (is_last or waiting[0].at <= last_source(block)):
             own.append(waiting.popleft())
         if not own:
-            found.append(block)
+            found.append([block])
         elif block.kind is BlockKind.TABLE:
-            found += [block, _listed(block, own, ends)]
+            found.append([block, _listed(block, own, ends)])
         else:
-            found.append(_inserted(block, own, ends))
+            found.append([_inserted(block, own, ends)])
     return found
 
 
-def _last_source(block: Block) -> int:
+class Haunted:
+    """The blocks of a reply with its rejected drafts in them, while it grows.
+
+    Attributes:
+        blocks: What is drawn.
+    """
+
+    def __init__(self, reply: Reply, rejected: Mapping[int, str]) -> None:
+        """Put the ghosts in.
+
+        Args:
+            reply: One channel.
+            rejected: Text of the rejected drafts by round; may grow.
+        """
+        self._reply = reply
+        self._rejected = rejected
+        self._counts: list[int] = []  # drawn blocks of each block of the reply
+        self._lasts: list[int] = []  # the last source offset up to each block
+        self.blocks: list[Block] = []
+        self.update(0)
+
+    def update(self, changed: int) -> int:
+        """Follow the reply, whose blocks from `changed` on are new.
+
+        Returns:
+            The index of the first drawn block that is new. The block before `changed` is drawn
+            again too: while it was the last one, it bore the ghosts behind it.
+        """
+        first = max(0, min(changed, len(self._counts)) - 1)
+        start = sum(self._counts[:first])
+        del self.blocks[start:], self._counts[first:], self._lasts[first:]
+        behind = self._lasts[-1] if self._lasts else -1
+        log, tail = self._reply.log, self._reply.blocks[first:]
+        ghosts = ghosts_of(log, self._rejected, behind)
+        for block, drawn in zip(tail, with_ghosts(tail, ghosts, log.ends), strict=True):
+            self.blocks += drawn
+            self._counts.append(len(drawn))
+            behind = max(behind, last_source(block))
+            self._lasts.append(behind)
+        return start
+
+
+def last_source(block: Block) -> int:
     """The last source offset that a block shows, -1 for none."""
     return max((_last(run) for run in block.runs), default=-1)
 

@@ -11,7 +11,7 @@ from ds4chat.tui.commands import last_code_block
 from ds4chat.tui.controller import ChatController
 from ds4chat.tui.files import write_private
 from ds4chat.tui.markdown.clean import clean_line
-from ds4chat.tui.rounds import rejected_texts
+from ds4chat.tui.rounds import RejectedTexts, why_no_ghosts
 from ds4chat.tui.screens.round import RoundScreen
 from ds4chat.tui.state import Turn
 from ds4chat.tui.widgets.keybar import KeyBar
@@ -174,15 +174,20 @@ class ReadingScreen(Screen[None]):
         """Go on from the marked turn on a new branch; for the screen that keeps sessions."""
 
     def action_ghosts(self) -> None:
-        """Show or hide the rejected drafts of the marked turn, else of the last reply."""
-        turn = self._marked() or self.chat.conversation.last_finished
-        if turn is None or turn.reason is None:
-            self.hint("Rejected drafts are shown when the reply has ended")
+        """Show or hide the rejected drafts of the marked turn, else of the last reply.
+
+        Those of a running reply are shown as they come.
+        """
+        talk = self.chat.conversation
+        turn = self._marked() or talk.active or talk.last_finished
+        if turn is None:
+            self.hint("There is no reply yet")
             return
         is_shown = self.transcript.has_ghosts(turn.turn_id)
-        texts = rejected_texts(turn.rounds)
-        if not texts and not is_shown:
-            self.hint("No draft of this reply was rejected")
+        texts = RejectedTexts(turn.rounds)
+        if not texts and not is_shown and turn.reason is not None:
+            figures = self.chat.figures
+            self.hint(why_no_ghosts(turn.rounds, figures.state, figures.reason))
             return
         self.transcript.set_ghosts(turn.turn_id, None if is_shown else texts)
         if not is_shown:

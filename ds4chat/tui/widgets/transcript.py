@@ -125,6 +125,8 @@ class Transcript(TranscriptTools):
             del self._views[key]
         if self._marked in gone:
             self._marked = None
+        if self._ghosts is not None and self._ghosts[0] in gone:
+            self._ghosts = None
         self._changed(self._column.drop_from(row))
         self.follow()
 
@@ -136,7 +138,7 @@ class Transcript(TranscriptTools):
         self._users.clear()
         self._user_rows.clear()
         self._dirty.clear()
-        self._marked = None
+        self._marked = self._ghosts = None
         self._changed(0)
         self.follow()
 
@@ -190,6 +192,8 @@ class Transcript(TranscriptTools):
             self._end(views)
             label = "" if views else REPLY_LABEL
             view = ChannelView(channel, self._column.add_section(), label, self._clock())
+            if self._ghosts is not None and self._ghosts[0] == turn_id:
+                view.haunt(self._ghosts[1])
             views.append(view)
             self._views[turn_id, channel] = view
         return view

@@ -45,6 +45,7 @@ class TranscriptTools(FollowingView):
     _hits: list[tuple[Row, int]]
     _hit: int
     _marked: int | None
+    _ghosts: tuple[int, Mapping[int, str]] | None = None
 
     class TokenClicked(Message):
         """The person clicked on a token of a reply."""
@@ -222,7 +223,11 @@ class TranscriptTools(FollowingView):
     # Ghosts
 
     def set_ghosts(self, turn_id: int, rejected: Mapping[int, str] | None) -> None:
-        """Show the rejected drafts of one turn only (text by round); None: of none."""
+        """Show the rejected drafts of one turn only (text by round); None: of none.
+
+        While its reply runs, `rejected` may grow.
+        """
+        self._ghosts = (turn_id, rejected) if rejected is not None else None
         changed = []
         for (owner, _), view in self._views.items():
             texts = rejected if owner == turn_id else None
@@ -233,7 +238,7 @@ class TranscriptTools(FollowingView):
 
     def has_ghosts(self, turn_id: int) -> bool:
         """Whether the rejected drafts of a turn are shown."""
-        return any(v.is_haunted for (owner, _), v in self._views.items() if owner == turn_id)
+        return self._ghosts is not None and self._ghosts[0] == turn_id
 
     # Changes
 

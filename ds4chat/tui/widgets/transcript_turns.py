@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ds4chat.protocol.types import Channel, Span
 from ds4chat.tui.markdown.block import Block
-from ds4chat.tui.markdown.ghosts import ghosts_of, with_ghosts
+from ds4chat.tui.markdown.ghosts import Haunted
 from ds4chat.tui.markdown.reply import Reply
 from ds4chat.tui.widgets.transcript_rows import Column, Row, Section, Tone, plain_block
 
@@ -23,7 +23,7 @@ class ChannelView:
         self.section = section
         self.is_folded = False
         self.is_ended = False
-        self._haunted: list[Block] | None = None
+        self._haunted: Haunted | None = None
         self._label = label
         self._started = now
         self._seconds = 0.0
@@ -41,24 +41,20 @@ class ChannelView:
         return self._haunted is not None
 
     def haunt(self, rejected: Mapping[int, str] | None) -> None:
-        """Have rejected drafts (text by round) in the text from the next `show` on, or none.
-
-        For channels that have ended.
-        """
-        self._haunted = None
-        if rejected is not None and self.is_ended:
-            log = self.reply.log
-            ghosts = ghosts_of(log, rejected)
-            self._haunted = with_ghosts(self.reply.blocks, ghosts, log.ends)
+        """Have rejected drafts (text by round) in the text from the next `show` on, or none."""
+        self._haunted = Haunted(self.reply, rejected) if rejected is not None else None
 
     def flush(self, column: Column) -> int | None:
         """Show what came; return the first changed line, None when nothing changed."""
         changed = self.reply.flush()
         if changed >= len(self.reply.blocks):
             return None
-        if self.is_folded:
-            return self.show(column)
-        return self._show_blocks(column, changed)
+        first = self._drawn_from(changed)
+        return self.show(column) if self.is_folded else self._show_blocks(column, first)
+
+    def _drawn_from(self, changed: int) -> int:
+        """The first drawn block that is new when those of the reply are from `changed` on."""
+        return changed if self._haunted is None else self._haunted.update(changed)
 
     def end(self, column: Column, now: float, *, fold: bool) -> int | None:
         """The channel is complete: parse it once more as a whole.
@@ -77,7 +73,7 @@ class ChannelView:
         first_s, last_s = self._clocked or (0.0, 0.0)
         # A saved reply comes at once: then the engine's clock says how long it took.
         self._seconds = max(now - self._started, last_s - first_s)
-        changed = self.reply.settle()
+        changed = self._drawn_from(self.reply.settle())
         if self.channel is Channel.THINKING:
             self.is_folded = self.is_folded or fold
             return self.show(column)
@@ -99,7 +95,7 @@ class ChannelView:
         return column.replace(self.section, head + first, rows)
 
     def _blocks(self, first: int) -> list[Block]:
-        blocks = self.reply.blocks if self._haunted is None else self._haunted
+        blocks = self.reply.blocks if self._haunted is None else self._haunted.blocks
         return blocks[first:]
 
     @property

@@ -1,8 +1,15 @@
 from __future__ import annotations
 
 from ds4chat.protocol.events import RoundVerified
-from ds4chat.protocol.types import Source
-from ds4chat.tui.rounds import TokenFacts, quoted, rejected_texts, round_lines, token_lines
+from ds4chat.protocol.types import Source, SpecState
+from ds4chat.tui.rounds import (
+    RejectedTexts,
+    TokenFacts,
+    quoted,
+    round_lines,
+    token_lines,
+    why_no_ghosts,
+)
 
 
 def round_of(n_accepted: int, texts: tuple[str, ...] = ("a", "b\n", "c")) -> RoundVerified:
@@ -57,6 +64,18 @@ def test_long_texts_are_cut() -> None:
     assert quoted("x" * 40) == f"'{'x' * 24}…'"
 
 
+def test_why_there_is_no_ghost() -> None:
+    assert why_no_ghosts({1: round_of(3)}, SpecState.ON, "").endswith("all 3 were accepted")
+    wanted = {
+        SpecState.OFF: "speculation is off (F3)",
+        SpecState.PARKED: "speculation is parked: it ␛lost",
+        SpecState.UNAVAILABLE: "speculation is unavailable: it ␛lost",
+        SpecState.ON: "every step was plain",
+    }
+    for state, words in wanted.items():
+        assert why_no_ghosts({}, state, "it \x1blost").endswith(f"; {words}")
+
+
 def test_rejected_texts() -> None:
     rounds = {1: round_of(3), 2: round_of(0), 3: round_of(2)}
-    assert rejected_texts(rounds) == {2: "ab\nc", 3: "c"}
+    assert dict(RejectedTexts(rounds)) == {2: "ab\nc", 3: "c"}
