@@ -16,7 +16,7 @@ from ds4chat.engine.load import load
 from ds4chat.engine.session import Session
 from ds4chat.model.source import Storage
 from ds4chat.protocol.types import Policy, SpecOptions
-from tests.make_pair import make_pair
+from tests.make_pair import PairPaths, make_pair
 
 GOLDEN_SEED = 11
 
@@ -45,7 +45,11 @@ def open_half(folder: Path, **pair: Any) -> Engine:
 
     Nothing ends its text.
     """
-    paths = make_pair(folder, **pair)
+    return open_half_files(make_pair(folder, **pair))
+
+
+def open_half_files(paths: PairPaths) -> Engine:
+    """The same of a pair that is there."""
     cpu = choose_backend("cpu")
     storage = Storage(dtype=mx.bfloat16, keeps_blocks=True)
     backend = replace(cpu, storage=storage)

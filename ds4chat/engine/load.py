@@ -156,7 +156,8 @@ def load(
             kv_fp8=kv_fp8,
             capture_layers=pair.draft.target_layers if pair.draft is not None else (),
         )
-        drafter = _read_drafter(pair, target, backend, kv_fp8, progress)
+        drafter, spoiled = _read_drafter(pair, target, backend, kv_fp8, progress)
+        spoiled_notes = _spoiled_notes(source.spoiled, spoiled)
         is_large = pair.target.n_layers >= _MANY_LAYERS
         template = pair.base.metadata.get("tokenizer.chat_template")
         effort = (
@@ -175,7 +176,12 @@ def load(
             weight_bytes=pair.n_bytes,
             is_large=is_large,
             load_s=time.perf_counter() - start,
-            notes=pair.warnings + ((effort.note,) if effort.note else ()) + fitting.notes,
+            notes=(
+                *pair.warnings,
+                *((effort.note,) if effort.note else ()),
+                *fitting.notes,
+                *spoiled_notes,
+            ),
             ctx=fitting.ctx,
             model_print=fingerprint(pair.base),
             support_print=fingerprint(pair.support) if pair.support is not None else "",
@@ -222,12 +228,13 @@ def _fit(pair: _Pair, backend: Backend, ctx: int | None) -> Fit:
 
 def _read_drafter(
     pair: _Pair, target: Target, backend: Backend, kv_fp8: bool, progress: _Progress
-) -> Drafter | None:
+) -> tuple[Drafter | None, list[str]]:
+    """The draft module, and the names of its tensors that hold NaN or infinity."""
     if pair.support is None or pair.draft is None:
-        return None
+        return None, []
     progress.stage = "reading draft weights"
     source = WeightSource(pair.support, pair.draft_entries, backend.storage, progress.add)
-    return Drafter(
+    drafter = Drafter(
         pair.draft,
         build_draft(source, pair.draft),
         embedding=target.weights.embed,
@@ -235,6 +242,28 @@ def _read_drafter(
         dtype=backend.storage.dtype,
         kv_fp8=kv_fp8,
     )
+    return drafter, source.spoiled
+
+
+def _spoiled_notes(target: list[str], draft: list[str]) -> list[str]:
+    """What to say about weights that are not finite; the chat may start all the same."""
+    notes = []
+    if target:
+        notes.append(
+            f"{_named(target)} of the model: NaN or infinity among the weights; a reply "
+            "that meets it is broken off. Fetch the file again."
+        )
+    if draft:
+        notes.append(
+            f"{_named(draft)} of the support file: NaN or infinity among the weights; replies "
+            "that meet it go on without speculation. Fetch the file again."
+        )
+    return notes
+
+
+def _named(tensors: list[str]) -> str:
+    rest = f" and {len(tensors) - 1:,} more tensors" if len(tensors) > 1 else ""
+    return f"{tensors[0]}{rest}"
 
 
 def _quant_label(entries: dict[str, TensorEntry]) -> str:

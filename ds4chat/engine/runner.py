@@ -133,15 +133,18 @@ class Runner:
             yield done, logits[-1]
 
     def propose(self, timeline: Timeline, anchor: int) -> Proposal:
-        """Draft a block behind `anchor`."""
+        """Draft a block behind `anchor`; a draft chosen among NaN has NaN for confidence."""
         assert self.drafter is not None
         assert timeline.rings is not None
         start = time.perf_counter()
         lazy = self.drafter.propose(timeline.rings, anchor, timeline.log.n)
-        mx.eval(lazy.tokens, lazy.confidence_logits)  # sync: the policy needs the confidences
+        best = mx.max(lazy.logits, axis=-1)  # NaN if any of the row is; argmax passes over it
+        # sync: the policy needs the confidences
+        mx.eval(lazy.tokens, lazy.confidence_logits, best)
         tokens = np.array(lazy.tokens)
         logits = np.array(lazy.confidence_logits).astype(np.float64)
         confidences = 1.0 / (1.0 + np.exp(-np.clip(logits, -60.0, 60.0)))
+        confidences[~np.isfinite(np.array(best))] = np.nan
         return Proposal(
             tokens=tuple(int(t) for t in tokens),
             confidences=tuple(float(c) for c in confidences),

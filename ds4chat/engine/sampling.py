@@ -74,6 +74,18 @@ def choose(logits: Logits, sampling: Sampling, position: int) -> int:
     return int(ids[idx])
 
 
+def choose_own(logits: Logits, sampling: Sampling, position: int) -> int:
+    """`choose` from what a model computed, where nothing is masked: -Inf is as wrong as NaN.
+
+    Raises:
+        NonFiniteError: a logit is not finite.
+        SettingsError: see `choose`.
+    """
+    if float(np.min(logits)) == -math.inf:
+        raise _unusable(f"logit {int(np.argmin(logits))} is -Inf")
+    return choose(logits, sampling, position)
+
+
 def probabilities(logits: Logits, sampling: Sampling) -> NDArray[np.float64]:
     """Give the exact distribution that `choose` draws from, `(V,)` float64.
 
@@ -137,7 +149,11 @@ def _checked_max(logits: Logits) -> float:
         what = "all logits are -Inf"
     else:
         what = f"logit {int(np.argmax(logits))} is {'NaN' if math.isnan(best) else '+Inf'}"
-    raise NonFiniteError(
+    raise _unusable(what)
+
+
+def _unusable(what: str) -> NonFiniteError:
+    return NonFiniteError(
         f"the model computed no usable choice: {what}",
         "the reply stops here; check the model file (`ds4chat inspect`)",
     )

@@ -25,7 +25,7 @@ from ds4chat.engine.drafting import PLAIN_STEP, Draft, Drafting
 from ds4chat.engine.marks import Marks
 from ds4chat.engine.policy_base import PolicyEvent, RoundOutcome, Scheduler
 from ds4chat.engine.runner import Runner, Timeline
-from ds4chat.engine.sampling import choose, margin
+from ds4chat.engine.sampling import choose_own, margin
 from ds4chat.engine.snapshot_chain import Head
 from ds4chat.errors import ContextFullError, EngineError, NonFiniteError
 from ds4chat.protocol.types import Sampling, Source, SpecOptions, Token
@@ -99,8 +99,8 @@ class Session:
     def sync(self, ids: Sequence[int], *, progress: Progress | None = None) -> int:
         """Hold exactly `ids`, reusing what is held.
 
-        Returns how many tokens were reused. `progress` is called between prefill chunks with
-        (done, to do); it may raise to cancel, the tokens evaluated so far then stay held.
+        Returns how many tokens were reused; none after NaN. `progress` is called between
+        chunks with (done, to do); it may raise to cancel, what was evaluated then stays held.
 
         Raises:
             ValueError: `ids` is empty or holds an id outside the vocabulary.
@@ -115,13 +115,15 @@ class Session:
                 f"{len(wanted):,} tokens do not fit into a context of {self._ctx:,}",
                 "shorten the conversation, or start with a larger --ctx",
             )
-        if wanted == self._ids and self._row is not None:
+        if self._row is not None and not np.isfinite(self._row).all():
+            self.marks.clear()  # nothing that NaN has touched is used again
+            timeline = self._go_back([])
+        elif wanted == self._ids and self._row is not None:
             return len(wanted)
         if wanted[: len(self._ids)] != self._ids or len(wanted) == len(self._ids):
             timeline = self._go_back(wanted)
         n_reused = len(self._ids)
-        self._next_source = Source.PLAIN
-        self._row = None
+        self._next_source, self._row = Source.PLAIN, None
         n_new = len(wanted) - n_reused
         if progress is not None:
             progress(0, n_new)
@@ -144,7 +146,7 @@ class Session:
     def choose(self) -> int:
         """The next position's argmax or keyed sample; NonFiniteError if it has none."""
         self._open()
-        return choose(self._last_row(), self._sampling, self.n)
+        return choose_own(self._last_row(), self._sampling, self.n)
 
     def margin(self) -> float:
         """Top-1 minus top-2 logit of the last committed token."""
@@ -286,16 +288,14 @@ class Session:
             n_commit = min(max(1, self._commit_filter(committed)), n_commit)
         self._n_rounds += 0 if draft.is_empty else 1
         tokens = draft.tokens(first, rows, self._n_rounds, n_commit)
-        source = (
-            Source.ACCEPTED
-            if n_commit < len(committed)
-            else next_source(
+        source = Source.ACCEPTED
+        if n_commit == len(committed):
+            source = next_source(
                 n_kept=len(draft.kept),
                 n_accepted=n_accepted,
                 next_token=chosen,
                 drafted_end=draft.end,
             )
-        )
         self._commit(committed[:n_commit], rows[n_commit - 1], source)
         self._report(draft, n_commit - 1, verify_s)
         return tokens
@@ -305,7 +305,7 @@ class Session:
         choices: list[int] = []
         for i, row in enumerate(rows):
             try:
-                choices.append(choose(row, self._sampling, self.n + 1 + i))
+                choices.append(choose_own(row, self._sampling, self.n + 1 + i))
             except NonFiniteError:  # raised again by choose(), where plain decoding meets it
                 return i, -1
             if i == len(kept) or choices[i] != kept[i]:
@@ -361,7 +361,7 @@ class Session:
                 "start a new chat, or start with a larger --ctx",
             )
         row = self._last_row()
-        is_own = token == choose(row, self._sampling, self.n)
+        is_own = token == choose_own(row, self._sampling, self.n)
         return Token(
             id=token,
             source=self._next_source if is_own else Source.PLAIN,

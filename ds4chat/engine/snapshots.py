@@ -152,6 +152,8 @@ def _head(session: Session) -> Head:
 
 
 def _take(engine: Engine, timeline: Timeline, head: Head, folder: Path) -> SnapshotData:
+    if not np.isfinite(head.row).all():
+        raise SnapshotError("nothing to save: the state holds NaN or infinity")
     base = timeline.lineage.base  # read once: the writer's thread may replace it
     if not _can_continue(base, folder, len(head.ids)):
         base = Base()
@@ -281,9 +283,12 @@ class _Loader:
         if not all(0 <= i < n_vocab for i in ids):
             raise self._damaged(f"a token lies outside the vocabulary of {n_vocab:,}")
         row = self._plain(files[-1], LOGITS)
+        row = self._checked(LOGITS, row, ((n_vocab,), np.dtype(np.float32))).copy()
+        if not np.isfinite(row).all():
+            raise self._damaged("its logits are not finite")
         return Head(
             ids=ids,
-            row=self._checked(LOGITS, row, ((n_vocab,), np.dtype(np.float32))).copy(),
+            row=row,
             sampling=manifest.sampling,
             next_source=manifest.next_source,
             n_rounds=manifest.n_rounds,

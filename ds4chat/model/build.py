@@ -15,6 +15,7 @@ from ds4chat.model.weights import (
     TargetWeights,
 )
 from ds4chat.ops.hyper import HyperWeights, expand_scale
+from ds4chat.ops.linear import Dense, Linear
 from ds4chat.ops.moe import ExpertWeights
 
 
@@ -117,14 +118,25 @@ def _feed_forward(
     source: WeightSource, block: BlockConfig, prefix: str, is_hash: bool
 ) -> FeedForwardWeights:
     router = source.linear(prefix + "ffn_gate_inp.weight", is_island=True)
-    bias = prefix + "exp_probs_b.bias"
+    bias = None if is_hash else source.vector(prefix + "exp_probs_b.bias")
     return FeedForwardWeights(
         norm=source.vector(prefix + "ffn_norm.weight"),
-        router=router,
+        router=router if bias is None else _whole_or_nan(router, bias),
         experts=_experts(source, block, prefix),
-        bias=None if is_hash else source.vector(bias),
+        bias=bias,
         table=source.table(prefix + "ffn_gate_tid2eid.weight") if is_hash else None,
     )
+
+
+def _whole_or_nan(router: Linear, bias: mx.array) -> Linear:
+    """The router as it is, or all NaN if it or its bias holds a single number of that kind.
+
+    A NaN among the scores sorts last: its expert would silently never be chosen.
+    """
+    assert isinstance(router, Dense)
+    if bool(mx.isfinite(router.weight).all()) and bool(mx.isfinite(bias).all()):
+        return router
+    return Dense(weight=mx.full(router.weight.shape, mx.nan, dtype=router.weight.dtype))
 
 
 def _experts(source: WeightSource, block: BlockConfig, prefix: str) -> ExpertWeights:

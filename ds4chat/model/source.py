@@ -51,7 +51,10 @@ class Storage:
 
 
 class WeightSource:
-    """Reads bound tensors by their canonical name. Reports bytes as it goes."""
+    """Reads bound tensors by their canonical name. Reports bytes as it goes.
+
+    `spoiled` names the tensors read so far that hold NaN or infinity.
+    """
 
     def __init__(
         self,
@@ -65,6 +68,7 @@ class WeightSource:
         self._on_bytes = on_bytes
         self._read: set[str] = set()
         self.storage = storage
+        self.spoiled: list[str] = []
 
     def has(self, name: str) -> bool:
         """Whether the file has this tensor."""
@@ -75,9 +79,18 @@ class WeightSource:
         return self._entries[name].shape
 
     def values(self, name: str) -> NDArray[np.float32]:
-        """A tensor as float32."""
+        """A tensor as float32; what is not finite is NaN and `spoiled` names the tensor.
+
+        No clamp, sigmoid or maximum hides a NaN, as it would an infinity: so nothing is
+        answered with it (the turn ends as `nonfinite`).
+        """
         entry = self._entries[name]
         values = self._gguf.floats(entry)
+        with np.errstate(invalid="ignore"):
+            is_finite = np.isfinite(values.sum(dtype=np.float64))
+        if not is_finite:
+            values = np.where(np.isfinite(values), values, np.float32(np.nan))
+            self._spoil(name)
         self._count(name)
         return values
 
@@ -124,9 +137,19 @@ class WeightSource:
         if not self.storage.keeps_blocks or quant is None or quant.name not in _PACKINGS:
             return None
         blocks = self._gguf.raw(entry).reshape(-1, quant.block_bytes)
-        packed = _PACKINGS[quant.name].pack(blocks, entry.shape)
+        with np.errstate(invalid="ignore", over="ignore"):
+            packed = _PACKINGS[quant.name].pack(blocks, entry.shape)
+        if mx.issubdtype(packed.scales.dtype, mx.floating) and not bool(
+            mx.isfinite(packed.scales).all()
+        ):
+            self._spoil(name)
         self._count(name)
         return packed
+
+    def _spoil(self, name: str) -> None:
+        stored = self._entries[name].name
+        if stored not in self.spoiled:
+            self.spoiled.append(stored)
 
     def _count(self, name: str) -> None:
         """Report a tensor's bytes the first time that it is read."""

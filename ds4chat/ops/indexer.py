@@ -31,13 +31,16 @@ def choose_rows(scores: mx.array, mask: mx.array, k: int) -> mx.array:
         k: how many to keep; C >= k.
 
     Returns:
-        `(L, C)` mask, 0 for the chosen, else -inf.
+        `(L, C)` mask, 0 for the chosen, else -inf; NaN for a query with a visible score that is
+        no finite number: its choice would be arbitrary, and nothing else would tell of it.
     """
     is_visible = mask == 0.0
     scores = mx.where(is_visible, scores, -mx.inf)
-    kth = mx.sort(scores, axis=-1)[:, -k][:, None]
+    ordered = mx.sort(scores, axis=-1)  # NaN comes last
+    kth = ordered[:, -k][:, None]
+    hidden = mx.where(ordered[:, -1:] < mx.inf, -mx.inf, mx.nan)
     is_above = scores > kth
     is_tied = (scores == kth) & is_visible
     room = k - is_above.astype(mx.int32).sum(axis=-1, keepdims=True)
     is_kept = is_tied & (mx.cumsum(is_tied.astype(mx.int32), axis=-1) <= room)
-    return mx.where(is_above | is_kept, mx.zeros_like(scores), -mx.inf)
+    return mx.where(is_above | is_kept, mx.zeros_like(scores), hidden)
