@@ -10,7 +10,8 @@ from rich.style import Style
 from ds4chat.protocol.types import Channel, Source, Span, Token
 from ds4chat.tui.palette import ColourMode
 from ds4chat.tui.widgets.transcript import Transcript
-from ds4chat.tui.widgets.transcript_tools import Found, TokenPlace
+from ds4chat.tui.widgets.transcript_search import Found
+from ds4chat.tui.widgets.transcript_tools import TokenPlace
 from tests.pilot.test_transcript_colours import Letters, blocks
 from tests.pilot.transcript_host import opened, picture, screen_text, span, spans_of, transcript
 
@@ -53,32 +54,57 @@ async def test_search_marks_all_hits_and_goes_round() -> None:
         await pilot.pause()
         widget.scroll_to(y=0, animate=False)
         await pilot.pause()
-        assert widget.search("needle") == Found(5, 1, 0)
+        assert widget.search("needle") == Found(5, 1)
         grounds = {style.bgcolor for style in styles(widget, "NEEDLE")}
         assert grounds == {widget.get_component_rich_style("transcript--hit-current").bgcolor}
         assert styles(widget, "needle")[0].bgcolor not in grounds
         assert [widget.search_step(1).current for _ in range(5)] == [2, 3, 4, 5, 1]
         assert "NEEDLE" in screen_text(widget)
-        assert widget.search_step(-1) == Found(5, 5, 0)
+        assert widget.search_step(-1) == Found(5, 5)
         assert "needle 30" in screen_text(widget)
-        assert widget.search("") == Found(0, 0, 0)
+        assert widget.search("") == Found(0, 0)
         plain = widget.get_component_rich_style("transcript--answer").bgcolor
         assert styles(widget, "needle 30")[0].bgcolor == plain
 
 
-async def test_search_counts_what_is_folded_and_finds_what_comes() -> None:
+async def test_search_opens_folded_reasoning_at_a_hit_and_folds_it_again() -> None:
+    async with transcript(60, 30) as widget:
+        for turn in (1, 2):
+            widget.append(turn, Channel.THINKING, [span(f"word and **Wo**rd {turn}")])
+            widget.append(turn, Channel.ANSWER, [span("a word.")])
+            widget.finish_reply(turn, "")
+        folded = screen_text(widget)
+        assert "and" not in folded
+        assert widget.search("word") == Found(6, 1)
+        assert "word and Word 1" in screen_text(widget)
+        assert "Word 2" not in screen_text(widget)
+        current = widget.get_component_rich_style("transcript--hit-current").bgcolor
+        assert {style.bgcolor for style in styles(widget, "word")} == {current}
+        assert widget.search_step(1) == Found(6, 2)
+        assert {style.bgcolor for style in styles(widget, "Word 1")[:4]} == {current}
+        assert widget.search_step(1) == Found(6, 3)
+        assert screen_text(widget) == folded
+        assert widget.search_step(-1) == Found(6, 2)
+        assert "word and Word 1" in screen_text(widget)
+        assert widget.search_step(3) == Found(6, 5)
+        assert "and Word 1" not in screen_text(widget)
+        assert "word and Word 2" in screen_text(widget)
+        assert widget.search("") == Found(0, 0)
+        assert "word and Word 2" in screen_text(widget)
+        assert widget.search("a word") == Found(2, 1)
+
+
+async def test_search_finds_what_comes_and_no_pattern() -> None:
     async with transcript(60, 20) as widget:
-        widget.append(1, Channel.THINKING, [span("word and Word")])
         widget.append(1, Channel.ANSWER, [span("a word.")])
         widget.finish_reply(1, "")
-        assert widget.search("word") == Found(1, 1, 2)
-        widget.toggle_fold()
+        assert widget.search("word") == Found(1, 1)
         widget.append(2, Channel.ANSWER, [span("word [x")])
         widget.finish_reply(2, "")
-        assert widget.search_step(1).n == 4
-        assert widget.search("[x") == Found(1, 1, 0)
-        assert widget.search_step(1) == Found(1, 1, 0)
-        assert widget.search("nowhere") == Found(0, 0, 0)
+        assert widget.search_step(1) == Found(2, 2)
+        assert widget.search("[x") == Found(1, 1)
+        assert widget.search_step(1) == Found(1, 1)
+        assert widget.search("nowhere") == Found(0, 0)
 
 
 async def test_a_bar_beside_the_marked_turn() -> None:
@@ -197,7 +223,7 @@ async def test_ghosts_stand_struck_before_the_token_that_came_instead() -> None:
         assert all(style.strike for style in styles(widget, "uno↵"))
         assert not any(style.strike for style in styles(widget, "two"))
         assert widget.turn_source(1, Channel.ANSWER) == "".join(GHOSTLY)
-        assert widget.search("uno") == Found(0, 0, 0)
+        assert widget.search("uno") == Found(0, 0)
         assert widget.has_ghosts(1)
         widget.set_ghosts(2, None)
         assert screen_text(widget) == before

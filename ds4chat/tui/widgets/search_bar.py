@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.widgets import Input, Static
 
 from ds4chat.tui.markdown.clean import clean_line
-from ds4chat.tui.widgets.transcript_tools import Found
+from ds4chat.tui.widgets.transcript_search import Found
 
 
 class SearchInput(Input):
@@ -105,7 +105,6 @@ def describe(found: Found, text: str) -> str:
     """`3 of 17 · Enter next, Up previous, Esc closes`."""
     if not text:
         return "Esc closes"
-    folded = f" · {found.n_folded} in folded reasoning (^O)" if found.n_folded else ""
     if not found.n:
-        return f"nothing found{folded} · Esc closes"
-    return f"{found.current} of {found.n}{folded} · Enter next, Up previous, Esc closes"
+        return "nothing found · Esc closes"
+    return f"{found.current} of {found.n} · Enter next, Up previous, Esc closes"

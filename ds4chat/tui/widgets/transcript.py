@@ -23,6 +23,7 @@ from ds4chat.tui.palette import ColourMode, Palette
 from ds4chat.tui.widgets.transcript_pace import MAX_QUEUED_WRITES, Pace, queued_writes
 from ds4chat.tui.widgets.transcript_painter import Painter
 from ds4chat.tui.widgets.transcript_rows import GUTTER, Column, Row, Tone, plain_block
+from ds4chat.tui.widgets.transcript_search import Hit
 from ds4chat.tui.widgets.transcript_selection import selected_source
 from ds4chat.tui.widgets.transcript_styles import COMPONENTS, CSS, StyleBook
 from ds4chat.tui.widgets.transcript_tools import TranscriptTools
@@ -61,7 +62,7 @@ class Transcript(TranscriptTools):
         self._turns: dict[int, list[ChannelView]] = {}
         self._users: dict[int, str] = {}
         self._user_rows: dict[int, Row] = {}
-        self._hits: list[tuple[Row, int]] = []
+        self._hits: list[Hit] = []
         self._hit = 0
         self._marked: int | None = None
         self._styles = StyleBook(self._component_style)
@@ -138,7 +139,7 @@ class Transcript(TranscriptTools):
         self._users.clear()
         self._user_rows.clear()
         self._dirty.clear()
-        self._marked = self._ghosts = None
+        self._marked = self._ghosts = self._opened = None
         self._changed(0)
         self.follow()
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from rich.cells import cell_len, split_graphemes
@@ -14,10 +13,8 @@ from ds4chat.protocol.types import Channel, Source
 from ds4chat.tui.markdown.block import NO_TOKEN
 from ds4chat.tui.markdown.reply import NO_CONFIDENCE, SOURCES
 from ds4chat.tui.rounds import TokenFacts
-from ds4chat.tui.widgets.transcript_follow import FollowingView
-from ds4chat.tui.widgets.transcript_painter import Painter, find_hits
-from ds4chat.tui.widgets.transcript_rows import GUTTER, Place, Row
-from ds4chat.tui.widgets.transcript_turns import ChannelView
+from ds4chat.tui.widgets.transcript_rows import GUTTER, Place
+from ds4chat.tui.widgets.transcript_search import SearchTools
 
 
 class TokenPlace(NamedTuple):
@@ -28,23 +25,9 @@ class TokenPlace(NamedTuple):
     token: int
 
 
-class Found(NamedTuple):
-    """Result of a search: hits, the number of the current one from 1, hits in folded text."""
-
-    n: int
-    current: int
-    n_folded: int
-
-
-class TranscriptTools(FollowingView):
+class TranscriptTools(SearchTools):
     """The reading half of the transcript; the other half fills it."""
 
-    _painter: Painter
-    _views: dict[tuple[int, Channel], ChannelView]
-    _user_rows: dict[int, Row]
-    _hits: list[tuple[Row, int]]
-    _hit: int
-    _marked: int | None
     _ghosts: tuple[int, Mapping[int, str]] | None = None
 
     class TokenClicked(Message):
@@ -55,11 +38,6 @@ class TranscriptTools(FollowingView):
             self.place = place
 
     # Turns
-
-    @property
-    def turn_ids(self) -> list[int]:
-        """The turns in order."""
-        return list(self._user_rows)
 
     @property
     def marked_turn(self) -> int | None:
@@ -75,69 +53,6 @@ class TranscriptTools(FollowingView):
             top = self._column.top_of(self._user_rows[self._marked])
             self.show_line(top if top is not None else 0)
         self.refresh()
-
-    def _place_mark(self) -> None:
-        """Tell the painter which rows the marked turn has now."""
-        if self._marked is None:
-            self._painter.marked = range(0)
-            return
-        rows = self._column.rows
-        ids = self.turn_ids
-        following = ids[ids.index(self._marked) + 1 :]
-        first = rows.index(self._user_rows[self._marked])
-        stop = rows.index(self._user_rows[following[0]]) if following else len(rows)
-        self._painter.marked = range(first, stop)
-
-    # Search
-
-    def search(self, query: str) -> Found:
-        """Mark all places that show a text, in any case, and go to the first in view or below.
-
-        An empty query ends the search.
-        """
-        self._painter.pattern = re.compile(re.escape(query), re.IGNORECASE) if query else None
-        self._painter.forget(0)
-        self.refresh()
-        self._hits = self._all_hits()
-        top = self.scroll_offset.y
-        lines = (self._line_of(hit) for hit in self._hits)
-        self._hit = next((i for i, line in enumerate(lines) if line >= top), 0)
-        return self._show_hit()
-
-    def search_step(self, step: int) -> Found:
-        """Go to the next (1) or the previous (-1) hit, round and round."""
-        before = self._hits[self._hit] if self._hits else None
-        self._hits = self._all_hits()
-        if self._hits:
-            at = self._hits.index(before) if before in self._hits else 0
-            self._hit = (at + step) % len(self._hits)
-        return self._show_hit()
-
-    def _all_hits(self) -> list[tuple[Row, int]]:
-        pattern = self._painter.pattern
-        if pattern is None:
-            return []
-        return [
-            (row, start) for row in self._column.rows for start, _ in find_hits(row, pattern)
-        ]
-
-    def _line_of(self, hit: tuple[Row, int]) -> int:
-        row, start = hit
-        return (self._column.top_of(row) or 0) + row.line_of(start)
-
-    def _show_hit(self) -> Found:
-        pattern = self._painter.pattern
-        hit = self._hits[self._hit] if self._hits else None
-        self._painter.hit = hit
-        if hit is not None:
-            line = self._line_of(hit)
-            if not 0 <= line - self.scroll_offset.y < self.size.height:
-                self.show_line(line)
-        self._painter.forget(0)
-        self.refresh()
-        folded = [view for view in self._views.values() if view.is_folded]
-        n_folded = sum(len(pattern.findall(v.reply.text)) for v in folded) if pattern else 0
-        return Found(len(self._hits), self._hit + 1 if hit else 0, n_folded)
 
     # Tokens
 
@@ -239,34 +154,6 @@ class TranscriptTools(FollowingView):
     def has_ghosts(self, turn_id: int) -> bool:
         """Whether the rejected drafts of a turn are shown."""
         return self._ghosts is not None and self._ghosts[0] == turn_id
-
-    # Changes
-
-    def _reshow(self, views: Sequence[ChannelView]) -> None:
-        """Build the rows of channels anew; the text in view stays where it is."""
-        self._drop_selection()
-        anchor = self._anchor()
-        top = self._column.height
-        for view in views:
-            top = min(top, view.show(self._column))
-        self._changed(top)
-        self._restore(anchor)
-
-    def _drop_selection(self) -> None:
-        """Select nothing: rows are about to move."""
-        if self.is_attached and self.text_selection is not None:
-            self.screen.clear_selection()
-
-    def _changed(self, top: int) -> None:
-        """Lines from `top` on are not what they were."""
-        self._painter.forget(top)
-        self._place_mark()
-        if self.is_attached:
-            self._grow()
-            visible = max(top, self.scroll_offset.y)
-            self.refresh_lines(
-                visible, max(1, self.scroll_offset.y + self.size.height - visible)
-            )
 
 
 def _offset_at(place: Place, x: int) -> int | None:
