@@ -42,6 +42,7 @@ class Origin(StrEnum):
     DEFAULT = "default"
     FILE = "settings file"
     ENVIRONMENT = "environment"
+    SESSION = "session"  # of the session that is resumed; the model only
     COMMAND_LINE = "command line"
 
 
@@ -147,7 +148,7 @@ class Settings:
 
     # fmt: off
     model: str = _setting(
-        "", "Main GGUF file; empty: the pair that ships with the program.",
+        "", "Main GGUF file; empty: the bundled pair, where one ships with the program.",
         flags="-m --model", metavar="FILE")
     support: str | None = _setting(
         None, "DSpark support GGUF; auto: the one beside the model; none: no drafting.",
@@ -215,6 +216,10 @@ class Settings:
         False, "End tokens do not end a reply (benchmarks).", shortcuts={"--ignore-eos": True})
     show_thinking: bool = _setting(
         False, "One shot: send the reasoning to stderr.", shortcuts={"--show-thinking": True})
+    kv_budget: float = _setting(
+        20.0, "Disk space in GiB for the KV snapshots of all sessions; beyond it those of the "
+        "sessions used longest ago go, never text.",
+        bounds=(0, 1 << 20), flags="--kv-budget", metavar="GIB")
     theme: str = _setting(
         "", "Colour theme; empty: the default one.", flags="--theme", metavar="NAME")
     color: str = _setting(

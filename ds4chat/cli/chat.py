@@ -74,7 +74,13 @@ def open_chat(
         choose_files=models.other if log_path is not None else None,
         log_path=str(log_path or ""),
         first_command=first_command,
-        sessions=SessionsPlan(root=keep.root, is_usual=keep.is_usual, resume=keep.resume)
+        sessions=SessionsPlan(
+            root=keep.root,
+            is_usual=keep.is_usual,
+            resume=keep.resume,
+            notes=keep.notes,
+            kv_budget_bytes=int(values.kv_budget * (1 << 30)),
+        )
         if keep is not None
         else None,
     )
@@ -83,9 +89,14 @@ def open_chat(
         status = asyncio.run(_run(app))
     finally:
         link.close()
-        is_named = values.origin("model") is settings.Origin.COMMAND_LINE
-        keeping.finish(app, values.model if is_named else "")
+        keeping.finish(app, _named(values, "model"), _named(values, "support"))
     return on_exit(app) if on_exit is not None and status == EXIT_OK else status
+
+
+def _named(values: settings.Settings, name: str) -> str:
+    """A file, if the command line named it."""
+    is_named = values.origin(name) is settings.Origin.COMMAND_LINE
+    return str(getattr(values, name) or "") if is_named else ""
 
 
 async def _run(app: Ds4ChatApp) -> int:

@@ -20,11 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Keep:
-    """Where sessions lie, and the one to resume (empty: a new one)."""
+    """Where sessions lie, the one to resume (empty: a new one), and what is said of it."""
 
     root: Path
     is_usual: bool
     resume: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def choose(given: Arguments, dirs: paths.UserDirs) -> Keep:
@@ -51,12 +52,13 @@ def choose(given: Arguments, dirs: paths.UserDirs) -> Keep:
     return Keep(root=root.absolute(), is_usual=is_usual, resume=name)
 
 
-def finish(app: Ds4ChatApp, model: str = "") -> None:
+def finish(app: Ds4ChatApp, model: str = "", support: str = "") -> None:
     """End the chat's session and print the command that resumes it.
 
     Args:
         app: the chat that ended.
         model: the model file, if it was named on the command line.
+        support: the support file, likewise.
     """
     desk = app.chat_screen.sessions
     if desk is None:
@@ -68,7 +70,8 @@ def finish(app: Ds4ChatApp, model: str = "") -> None:
         return
     if name:
         root = None if desk.plan.is_usual else desk.plan.root
-        print(f"Resume this chat with: {resume_command(name, root, model, _program())}")
+        command = resume_command(name, root, model, _program(), support)
+        print(f"Resume this chat with: {command}")
 
 
 def _program() -> str:

@@ -6,6 +6,7 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -98,11 +99,12 @@ def _serve(
 ) -> int:
     if given.replay is not None:
         return _replay(given, values, dirs)
+    kept = _kept(given, dirs)
+    values, kept = _own_model(values, kept)
     pair = models.choose(values, paths.nano_dir())
     if pair is None:
         return _without_model(given, values)
     how = start.make(values, pair)
-    kept = _kept(given, dirs)
     _check_knobs()
     if not busy.may_open(pair.model, values.when_busy, _asker()):
         return EXIT_FAILED
@@ -138,6 +140,18 @@ def _kept(given: Arguments, dirs: paths.UserDirs) -> keep.Keep | None:
             "resuming a session needs the full screen", "Leave -p and pipes out."
         )
     return None
+
+
+def _own_model(values: Settings, kept: keep.Keep | None) -> tuple[Settings, keep.Keep | None]:
+    """Go on with the model of the session that is resumed."""
+    if kept is None or not kept.resume:
+        return values, kept
+    from ds4chat.cli import session_model
+
+    has_other = bool(values.model) or paths.nano_dir() is not None
+    choice = session_model.choose(kept, values, has_other=has_other)
+    notes = (choice.note,) if choice.note else ()
+    return choice.values, replace(kept, notes=notes)
 
 
 def _check_knobs() -> None:

@@ -51,8 +51,8 @@ def make(settings: Settings, pair: Pair | None) -> Start:
     return Start(
         load=Load(
             request_id=0,
-            model_path=str(pair.model) if pair else "",
-            support_path=str(pair.support) if pair and pair.support else "",
+            model_path=str(pair.model.absolute()) if pair else "",
+            support_path=str(pair.support.absolute()) if pair and pair.support else "",
             backend=settings.backend,
             ctx=settings.ctx,
             kv_fp8=settings.kv_fp8,

@@ -377,7 +377,11 @@ def _busy(name: str, owner: Owner | None) -> SessionFileError:
 
 
 def resume_command(
-    name: str, root: Path | None = None, model: str = "", program: str = "ds4chat"
+    name: str,
+    root: Path | None = None,
+    model: str = "",
+    program: str = "ds4chat",
+    support: str = "",
 ) -> str:
     """The exact command that resumes a session.
 
@@ -386,7 +390,10 @@ def resume_command(
         root: where it lies, if that is not the usual folder.
         model: the model file, if it was named on the command line.
         program: how the program was started.
+        support: the support file, likewise named.
     """
-    words = [program, *(["-m", model] if model else []), "-r", name]
+    words = [program, *(["-m", model] if model else [])]
+    words += ["--support", support] if support else []
+    words += ["-r", name]
     words += ["--sessions", str(root)] if root is not None else []
     return shlex.join(words)

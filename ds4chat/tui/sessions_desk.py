@@ -45,7 +45,7 @@ from ds4chat.store.session import Session, utc_now
 from ds4chat.store.tree import Tree
 from ds4chat.tui import sessions_redraw, sessions_words
 from ds4chat.tui.controller import ChatController, Phase
-from ds4chat.tui.sessions_hook import KV_BUDGET_BYTES, SessionsPlan
+from ds4chat.tui.sessions_hook import SessionsPlan
 from ds4chat.tui.sessions_kv import SessionSnapshots
 from ds4chat.tui.sessions_making import SessionMaker
 from ds4chat.tui.state import Turn
@@ -374,7 +374,7 @@ class SessionDesk:
             n_lost = session.n_unwritten
         self._leave()
         self.kv.finish()
-        self.library.keep_budget(KV_BUDGET_BYTES)
+        self.library.keep_budget(self.plan.kv_budget_bytes)
         if n_lost and session is not None:
             raise SessionFileError(f"{n_lost} lines of {session.folder} could not be saved")
         return session.name if session is not None and session.tree.turns else ""

@@ -8,9 +8,6 @@ from typing import Protocol
 
 from ds4chat.tui.state import Turn
 
-KV_BUDGET_BYTES = 20 << 30
-"""KV snapshots of all sessions together; beyond it those of the oldest sessions go."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionsPlan:
@@ -20,11 +17,16 @@ class SessionsPlan:
         root: the folder of sessions.
         is_usual: it is the person's data folder, which a resume command need not name.
         resume: name of the session to go on with; empty: a new one.
+        notes: said when that session is open.
+        kv_budget_bytes: of the KV snapshots of all sessions together; beyond it those of the
+            sessions used longest ago go.
     """
 
     root: Path
     is_usual: bool = True
     resume: str = ""
+    notes: tuple[str, ...] = ()
+    kv_budget_bytes: int = 20 << 30
 
 
 class Keeper(Protocol):

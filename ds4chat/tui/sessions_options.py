@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ds4chat.protocol.types import ModelInfo
-from ds4chat.settings import Origin, Settings
+from ds4chat.settings import ENV_PREFIX, Origin, Settings
 from ds4chat.store.records import OptionsSet
 from ds4chat.tui.controller import ChatController
 
@@ -31,6 +31,7 @@ _ROWS = (
     _Row("confidence", "spec", "confidence_threshold"),
     _Row("draft_max", "spec", "draft_max"),
 )
+THIS_CHAT = "this chat"  # changed since the program began
 _MODEL_FIELDS = (
     ("name", "model"),
     ("quant", "weights"),
@@ -54,14 +55,12 @@ def adopt(chat: ChatController, saved: OptionsSet, settings: Settings | None) ->
         old, new = getattr(getattr(saved, row.part), row.field), getattr(part, row.field)
         if old == new:
             continue
-        is_kept = not is_flag(settings, row.setting)
-        if is_kept:
+        if not is_flag(settings, row.setting):
             setattr(chat, row.part, replace(part, **{row.field: old}))
-        lines.append(_line(row.setting, old, new, is_kept=is_kept))
+        lines.append(_line(settings, row.setting, old, new))
     if saved.max_tokens != chat.max_tokens:
-        is_kept = not is_flag(settings, "max_tokens")
-        lines.append(_line("max_tokens", saved.max_tokens, chat.max_tokens, is_kept=is_kept))
-        if is_kept:
+        lines.append(_line(settings, "max_tokens", saved.max_tokens, chat.max_tokens))
+        if not is_flag(settings, "max_tokens"):
             chat.max_tokens = saved.max_tokens
     return lines
 
@@ -73,8 +72,10 @@ def adopt_system(chat: ChatController, today: str, settings: Settings | None) ->
         return []
     if is_flag(settings, "system") or is_flag(settings, "system_file"):
         chat.conversation.system = today
-        return ["system: this start's text; all is read again with the next message"]
-    return ["system: the text of the session, not this start's"]
+        return ["system: this start's flag; all is read again with the next message"]
+    return [
+        f"system: the text of the session, not that of {_source_of_system(settings, today)}"
+    ]
 
 
 def model_differences(saved: OptionsSet | None, info: ModelInfo) -> list[str]:
@@ -94,11 +95,35 @@ def is_flag(settings: Settings | None, name: str) -> bool:
     return settings is not None and settings.origin(name) is Origin.COMMAND_LINE
 
 
-def _line(name: str, old: object, new: object, *, is_kept: bool) -> str:
+def _line(settings: Settings | None, name: str, old: object, new: object) -> str:
     words = name.replace("_", "-")
-    if is_kept:
-        return f"{words}: {_word(old)} as in the session (this start said {_word(new)})"
-    return f"{words}: {_word(new)} by this start's flag (the session had {_word(old)})"
+    if is_flag(settings, name):
+        return f"{words}: {_word(new)} by this start's flag (the session had {_word(old)})"
+    source = _source(settings, name, new)
+    return f"{words}: {_word(old)} as in the session ({source}: {_word(new)})"
+
+
+def _source(settings: Settings | None, name: str, value: object) -> str:
+    """Where the value that the chat had came from, in words."""
+    if settings is None or getattr(settings, name) != value:
+        return THIS_CHAT
+    return _layer(settings, name)
+
+
+def _source_of_system(settings: Settings | None, today: str) -> str:
+    if settings is None or (settings.system != today and not settings.system_file):
+        return THIS_CHAT
+    return _layer(settings, "system" if settings.system == today else "system_file")
+
+
+def _layer(settings: Settings, name: str) -> str:
+    return {
+        Origin.DEFAULT: "the default",
+        Origin.FILE: "the settings file",
+        Origin.ENVIRONMENT: f"the variable {ENV_PREFIX}{name.upper()}",
+        Origin.SESSION: "the session",
+        Origin.COMMAND_LINE: "this start's flag",
+    }[settings.origin(name)]
 
 
 def _word(value: Any) -> str:

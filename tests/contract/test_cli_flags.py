@@ -48,6 +48,7 @@ SETS: list[tuple[str, dict[str, object]]] = [
     ("--think-max", {"think": "max"}),
     ("--nothink", {"think": "off"}),
     ("--show-thinking", {"show_thinking": True}),
+    ("--kv-budget 5.5", {"kv_budget": "5.5"}),
     ("--theme light", {"theme": "light"}),
     ("--color never", {"color": "never"}),
     ("--backend cpu", {"backend": "cpu"}),

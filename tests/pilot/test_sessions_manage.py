@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from ds4chat import settings
 from ds4chat.demo import Reply
 from ds4chat.demo.replay import ReplayEngine
 from ds4chat.errors import SessionFileError
@@ -17,7 +18,6 @@ from ds4chat.protocol.commands import Load, Submit
 from ds4chat.protocol.types import Sampling
 from ds4chat.store import files
 from ds4chat.store.library import Library
-from ds4chat.tui import sessions_desk
 from ds4chat.tui.app import Ds4ChatApp
 from ds4chat.tui.controller import Phase
 from ds4chat.tui.options import ChatOptions
@@ -71,6 +71,58 @@ async def test_settings_of_the_session_come_back_and_are_said(
         assert chat.chat.sampling == Sampling(temperature=0.8, seed=3)
         assert chat.chat.conversation.system == "Be brief."
         assert "temp: 0.8 as in the session" in chat.transcript()
+        desk_of(chat).close()
+
+
+@pytest.mark.parametrize(
+    ("given", "environ", "words"),
+    [
+        ({}, {}, "temp: 0.8 as in the session (the default: 0.0)"),
+        (
+            {},
+            {"DS4CHAT_TEMP": "0.5"},
+            "temp: 0.8 as in the session (the variable DS4CHAT_TEMP: 0.5)",
+        ),
+        (
+            {"temp": "0.5"},
+            {},
+            "temp: 0.5 by this start's flag (the session had 0.8)",
+        ),
+    ],
+)
+async def test_the_source_of_a_setting_that_differs_is_named(
+    given: dict[str, object],
+    environ: dict[str, str],
+    words: str,
+    open_chat: OpenChat,
+    tmp_path: Path,
+) -> None:
+    options = kept(tmp_path, sampling=Sampling(temperature=0.8))
+    async with open_chat(script=SCRIPT, options=options) as chat:
+        await chat.ask("one")
+        name = await saved(chat)
+    start = settings.load(given, environ=environ)
+    sampling = Sampling(temperature=start.temp)
+    options = kept(tmp_path, name, settings=start, sampling=sampling)
+    async with open_chat(script=SCRIPT, options=options) as chat:
+        await chat.until(lambda: "Settings that differ" in chat.transcript())
+        assert words in chat.transcript()
+        desk_of(chat).close()
+
+
+async def test_the_source_of_a_system_text_that_differs_is_named(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    async with open_chat(script=SCRIPT, options=kept(tmp_path, system="Old.")) as chat:
+        await chat.ask("one")
+        name = await saved(chat)
+    config = tmp_path / "config.toml"
+    config.write_text('system = "New."\n')
+    start = settings.load(config_file=config, environ={})
+    options = kept(tmp_path, name, settings=start, system="New.")
+    async with open_chat(script=SCRIPT, options=options) as chat:
+        await chat.until(lambda: "Settings that differ" in chat.transcript())
+        assert "not that of the settings file" in chat.transcript()
         desk_of(chat).close()
 
 
@@ -138,9 +190,7 @@ async def test_a_chat_that_could_never_be_saved_is_told_at_the_end(
             desk_of(chat).close()
 
 
-async def test_the_budget_drops_kv_and_never_text(
-    open_chat: OpenChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_budget_drops_kv_and_never_text(open_chat: OpenChat, tmp_path: Path) -> None:
     async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
         await chat.ask("one")
         await chat.press("ctrl+n")
@@ -148,7 +198,7 @@ async def test_the_budget_drops_kv_and_never_text(
         newest = desk_of(chat)
         await chat.until(lambda: newest.session and newest.session.tree.snapshots)
         one = Library(tmp_path).summaries()[0].kv_bytes
-        monkeypatch.setattr(sessions_desk, "KV_BUDGET_BYTES", one)
+        newest.plan = replace(newest.plan, kv_budget_bytes=one)
         name = await saved(chat)
     found = {s.first: s for s in Library(tmp_path).summaries()}
     assert found["two"].name == name

@@ -64,7 +64,7 @@ class KeepingScreen(PreferenceScreen):
         if desk is None or not desk.plan.resume:
             return
         if self.transcript.size.width:
-            self.transcript.call_later(desk.attempt, lambda: desk.open(desk.plan.resume))
+            self.transcript.call_later(desk.attempt, lambda: _open_first(desk))
         else:
             self.call_after_refresh(self.resume_first)
 
@@ -119,3 +119,9 @@ class KeepingScreen(PreferenceScreen):
         """Say that the disk fails."""
         if self.sessions is not None:
             self.sessions.tell(message.error)
+
+
+def _open_first(desk: SessionDesk) -> None:
+    desk.open(desk.plan.resume)
+    for note in desk.plan.notes:
+        desk.chat.say(note)
