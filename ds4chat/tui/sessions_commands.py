@@ -85,9 +85,10 @@ def _strip(desk: SessionDesk, args: str) -> None:
 
 
 def _export(desk: SessionDesk, args: str) -> None:
-    path = Path(_wanted(args, "/export FILE.md|.json|.html|.svg")).expanduser()
+    wanted = _wanted(args, "/export FILE.md|.json|.html|.svg")
+    path = Path(wanted).expanduser()
     name = desk.session.name if desk.session is not None else "ds4chat"
-    sessions_export.write(desk.tree, name, path)
+    sessions_export.write(desk.tree, name, path, is_folder=wanted.endswith("/"))
     desk.chat.say(f"Written: {path}")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from pathlib import Path
 
@@ -15,28 +16,73 @@ from ds4chat.store.tree import Tree
 from ds4chat.tui import themes
 
 
-def write(tree: Tree, name: str, path: Path) -> None:
+def write(tree: Tree, name: str, path: Path, *, is_folder: bool = False) -> None:
     """Write the current branch (JSON: all) to a new file that only its owner may read.
+
+    Args:
+        tree: the conversation.
+        name: the session's.
+        path: the file.
+        is_folder: it was written as a folder, with a slash at its end.
 
     Raises:
         SessionFileError: the suffix is none of the formats', the file is there already, or the
             disk refuses.
     """
-    kind = export.SUFFIXES.get(path.suffix.lower())
-    if kind is None:
-        raise SessionFileError(
-            f"{path}: {path.suffix or 'no suffix'!r} is no format of an export",
-            f"Suffixes: {', '.join(export.SUFFIXES)}.",
-        )
+    try:
+        kind = _check(path, name, is_folder=is_folder)
+    except OSError as error:
+        raise trouble("cannot be written", path, error) from error
     text = export.export(tree, name, kind, look_of("") if kind in ("html", "svg") else None)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
     except FileExistsError as error:
-        raise SessionFileError(f"{path}: it is there already", "Name another file.") from error
+        raise SessionFileError(f"{path}: it is there already", _example(_free(path))) from error
     except OSError as error:
         raise trouble("cannot be written", path, error) from error
+
+
+def _check(path: Path, name: str, *, is_folder: bool) -> str:
+    """The format that a path asks for, and that there can be a new file.
+
+    Raises:
+        SessionFileError: what is wrong with the path, with one that works.
+    """
+    file = path.name if path.suffix.lower() in export.SUFFIXES else f"{name}.md"
+    if path.is_dir():
+        raise SessionFileError(
+            f"{path}: a folder; an export is a file", _example(_free(path / file))
+        )
+    if is_folder:
+        raise SessionFileError(
+            f"{path}/: a folder that is not there; an export is a file",
+            _example(_free(path.with_name(f"{path.name}.md"))),
+        )
+    if not path.parent.is_dir():
+        what = "is a file, not a folder" if path.parent.exists() else "is not there"
+        raise SessionFileError(
+            f"{path}: the folder {path.parent} {what}", _example(_free(Path(file)))
+        )
+    kind = export.SUFFIXES.get(path.suffix.lower())
+    if kind is None:
+        what = f"the suffix {path.suffix!r} names no format" if path.suffix else "no suffix"
+        raise SessionFileError(
+            f"{path}: {what}; there are {', '.join(export.SUFFIXES)}",
+            _example(_free(path.with_name(f"{path.stem}.md"))),
+        )
+    return kind
+
+
+def _example(path: Path) -> str:
+    return f"For example: /export {path}"
+
+
+def _free(path: Path) -> Path:
+    """That path, or one with a number where something lies there already."""
+    numbered = (path.with_name(f"{path.stem}-{n}{path.suffix}") for n in itertools.count(2))
+    return path if not path.exists() else next(p for p in numbered if not p.exists())
 
 
 def look_of(theme_name: str) -> Look:

@@ -308,3 +308,40 @@ async def test_a_replay_shows_what_was_seen_without_an_engine(
 def test_the_desk_imports_no_tensors() -> None:
     code = "import sys, ds4chat.tui.sessions_desk; assert 'mlx' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+async def test_a_path_that_cannot_be_exported_to_gets_an_example_that_works(
+    open_chat: OpenChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = tmp_path / "work"
+    (work / "folder").mkdir(parents=True)
+    (work / "there.md").touch()
+    monkeypatch.chdir(work)
+    cases = {
+        "bad/": ("bad/: a folder that is not there", "bad.md"),
+        "folder": ("folder: a folder; an export is a file", "folder/NAME.md"),
+        "folder/": ("folder: a folder; an export is a file", "folder/NAME.md"),
+        "no/out.md": ("the folder no is not there", "out.md"),
+        "there.md/out.html": ("the folder there.md is a file, not a folder", "out.html"),
+        "out.pdf": ("the suffix '.pdf' names no format", "out.md"),
+        "plain": ("plain: no suffix", "plain.md"),
+        "there.md": ("there.md: it is there already", "there-2.md"),
+        "there.pdf": ("the suffix '.pdf' names no format", "there-2.md"),
+    }
+    async with open_chat(script=SCRIPT, options=kept(tmp_path), size=(160, 60)) as chat:
+        await chat.ask("one")
+        await chat.until(lambda: desk_of(chat).session)
+        session = desk_of(chat).session
+        assert session is not None
+        for given, (what, example) in cases.items():
+            await chat.send(f"/export {given}")
+            words = " ".join(chat.transcript().split())
+            good = example.replace("NAME", session.name)
+            assert what in words
+            assert words.endswith(f"For example: /export {good}")
+        await chat.send(f"/export {'x' * 5000}.md")
+        assert "cannot be written: File name too long" in " ".join(chat.transcript().split())
+        for example in {example for _, example in cases.values()}:
+            await chat.send(f"/export {example.replace('NAME', session.name)}")
+            assert "Written: " in chat.transcript().splitlines()[-1]
+        await saved(chat)
