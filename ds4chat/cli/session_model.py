@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ds4chat.cli.keep import Keep
+from ds4chat.cli.models import find_support
 from ds4chat.engine.fingerprint import fingerprint
 from ds4chat.errors import Ds4Error, ModelFileError, SettingsError
 from ds4chat.formats.gguf import GgufFile
@@ -45,7 +46,7 @@ def choose(kept: Keep, values: Settings, *, has_other: bool) -> Choice:
         origins = {**values.origins, "model": Origin.SESSION}
         used = replace(values, model=str(path), origins=origins)
         return Choice(
-            values=used, note=f"The model is the session's own: {path}{_drafts(info)}."
+            values=used, note=f"The model is the session's own: {path}{_drafts(info, used)}."
         )
     why = f"the session's model {path} {wrong}"
     if has_other:
@@ -77,5 +78,14 @@ def _what_is_wrong(path: Path, wanted: str) -> str:
     return ""
 
 
-def _drafts(info: ModelInfo) -> str:
-    return f", with {info.support_name} if it lies beside it" if info.support_name else ""
+def _drafts(info: ModelInfo, values: Settings) -> str:
+    """What becomes of the session's support file, if this start names none."""
+    if not info.support_name or values.support is not None:
+        return ""
+    found = find_support(Path(values.model))
+    if found is not None:
+        return f", with {found.name} beside it"
+    return (
+        f"; its support file ({info.support_name}) does not lie beside it, "
+        "--support FILE names one"
+    )

@@ -52,7 +52,12 @@ def test_the_sessions_own_model_is_used_and_said(kept: Keep, model: Path) -> Non
         assert choice.values.model == str(model)
         assert choice.values.origin("model") is Origin.SESSION
         assert f"the session's own: {model}" in choice.note
-        assert "scripted drafts" in choice.note
+        assert "its support file (scripted drafts) does not lie beside it" in choice.note
+    (model.parent / "dspark.gguf").touch()
+    choice = session_model.choose(kept, load(), has_other=False)
+    assert choice.note.endswith("base.gguf, with dspark.gguf beside it.")
+    choice = session_model.choose(kept, load({"support": "/s.gguf"}), has_other=False)
+    assert choice.note.endswith("base.gguf.")
 
 
 def test_a_model_of_the_command_line_wins(kept: Keep) -> None:
