@@ -80,6 +80,7 @@ def main() -> None:
     """Run until Ctrl+Q, then write the seconds of every frame."""
     asked = json.loads(sys.argv[1])
     settings.prepare_textual("auto")
+    from ds4chat.tui import memory
     from ds4chat.tui.app import Ds4ChatApp
     from ds4chat.tui.options import ChatOptions
 
@@ -102,7 +103,7 @@ def main() -> None:
                 transcript.add_user("an older question", turn_id)
                 transcript.append(turn_id, Channel.ANSWER, spans(text(n))[:n])
                 transcript.finish_reply(turn_id, "older")
-            self.settle_memory()
+            memory.settle()
             transcript.add_notice(READY, "info")
             if asked["tps"]:
                 self.chat_screen.chat.send_text("go")

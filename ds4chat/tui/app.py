@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from typing import ClassVar
 
 from textual.app import App
@@ -14,7 +13,7 @@ from ds4chat.errors import Ds4Error
 from ds4chat.protocol.commands import Load
 from ds4chat.protocol.engine import EngineLink
 from ds4chat.protocol.events import EngineFailed, Event
-from ds4chat.tui import terminal_input, terminal_output, themes
+from ds4chat.tui import memory, terminal_input, terminal_output, themes
 from ds4chat.tui.bridge import EngineReported
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.chat import ChatScreen
@@ -79,17 +78,7 @@ class Ds4ChatApp(App[None]):
         except Ds4Error as error:
             failed = EngineFailed(message=error.message, hint=error.hint)
             self.chat_screen.report(failed)
-        self.settle_memory()
-
-    def settle_memory(self) -> None:
-        """Keep the collector from scanning again and again what lives now; it lives on.
-
-        For the end of the start and for after a long transcript was filled in: a full
-        collection of it takes longer than a key may.
-        """
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(20_000, 20, 50)
+        memory.settle()
 
     def _emit(self, event: Event) -> None:
         """Take an event on the engine's thread; post_message is safe there."""

@@ -330,7 +330,7 @@ class SessionDesk:
         chat = self.chat
         sessions_redraw.show(self.tree, chat.conversation, chat.view.transcript)
         chat.reset_figures()
-        chat.view.show_now()
+        chat.view.redrawn()
 
     def move(self, record: Record) -> None:
         """Change branch and show it; the engine goes on from its KV state.

@@ -57,5 +57,8 @@ class ChatView(Protocol):
     def close_engine(self) -> None:
         """Close the link, without blocking the screen."""
 
+    def redrawn(self) -> None:
+        """A whole conversation was put on the screen."""
+
     def reply_ended(self, seconds: float) -> None:
         """A reply ended: bell when nobody looks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 from ds4chat.demo import Reply, Script
@@ -9,6 +10,7 @@ from ds4chat.protocol.commands import RestoreSnapshot, SaveSnapshot, Submit
 from ds4chat.protocol.events import RoundVerified, TokensCommitted
 from ds4chat.protocol.types import Channel, FinishReason, Source
 from ds4chat.tui.controller import Phase
+from ds4chat.tui.widgets.transcript_rows import Row
 from tests.pilot.conftest import OpenChat
 from tests.pilot.keeping import LONG, SCRIPT, desk_of, kept, on_disk, saved
 
@@ -235,3 +237,15 @@ async def test_reasoning_is_saved_from_before_the_reply(
         await saved(chat)
     turn = on_disk(tmp_path, name).path()[0]
     assert "".join(s.text for s in turn.spans(Channel.THINKING)) == turn.reasoning_text != ""
+
+
+async def test_what_was_resumed_is_kept_from_the_garbage_collector(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
+        await chat.ask("one")
+        assert any(isinstance(item, Row) for item in gc.get_objects())
+        await chat.ask("two")
+        desk_of(chat).redraw()
+        assert not any(isinstance(item, Row) for item in gc.get_objects())
+        await saved(chat)

@@ -18,7 +18,7 @@ from ds4chat.protocol.commands import Load
 from ds4chat.protocol.engine import EngineLink
 from ds4chat.protocol.events import EngineFailed, Event, ModelReady
 from ds4chat.protocol.types import SpecState
-from ds4chat.tui import bridge, commands
+from ds4chat.tui import bridge, commands, memory
 from ds4chat.tui.controller import ChatController
 from ds4chat.tui.history import FILE, History
 from ds4chat.tui.keys import SCREEN_KEYS
@@ -176,6 +176,11 @@ class ChatScreen(KeepingScreen):
     def close_engine(self) -> None:
         """Close the link on another thread."""
         self.run_worker(self._close(), group="engine")
+
+    def redrawn(self) -> None:
+        """Keep the collector off what was put on the screen."""
+        memory.settle_again()
+        self.show_now()
 
     def reply_ended(self, seconds: float) -> None:
         """Ring for a long reply when nobody looks."""

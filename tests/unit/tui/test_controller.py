@@ -97,6 +97,9 @@ class View:
     def close_engine(self) -> None:
         self.n_closes += 1
 
+    def redrawn(self) -> None:
+        self.show_now()
+
     def reply_ended(self, seconds: float) -> None:
         self.rung.append(seconds)
 
