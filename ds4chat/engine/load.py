@@ -16,7 +16,7 @@ from ds4chat.draft.dspark import Drafter
 from ds4chat.draft.metadata import read_draft_config
 from ds4chat.engine.backend import Backend
 from ds4chat.engine.fingerprint import fingerprint
-from ds4chat.engine.fit import Fit, judge, needs
+from ds4chat.engine.fit import Fit, Needs, judge, needs
 from ds4chat.engine.memory import memory_of
 from ds4chat.engine.runner import PREFILL_CHUNK
 from ds4chat.errors import ModelFileError
@@ -147,7 +147,9 @@ def load(
         progress = _Progress(
             on_loading=on_loading, total=pair.n_bytes, n_tensors=pair.n_tensors
         )
-        source = WeightSource(pair.base, pair.entries, backend.storage, progress.add)
+        source = stack.enter_context(
+            WeightSource(pair.base, pair.entries, backend.storage, progress.add)
+        )
         weights = build_target(source, pair.target)
         target = Target(
             pair.target,
@@ -211,19 +213,39 @@ def _open_pair(
 
 def _fit(pair: _Pair, backend: Backend, ctx: int | None) -> Fit:
     """Decide the context by the memory that there is."""
-    wanted = min(pair.target.ctx_trained, DEFAULT_CTX) if ctx is None else ctx
+    wanted = _wanted_ctx(pair, ctx)
     memory = memory_of(backend.name)
     if memory is None:
         return Fit(ctx=wanted)
+    return judge(_needs(pair, backend), memory, wanted, is_asked=ctx is not None)
+
+
+def _wanted_ctx(pair: _Pair, ctx: int | None) -> int:
+    return min(pair.target.ctx_trained, DEFAULT_CTX) if ctx is None else ctx
+
+
+def _needs(pair: _Pair, backend: Backend) -> Needs:
     entries = [*pair.entries.values(), *pair.draft_entries.values()]
-    wants = needs(
+    return needs(
         pair.target,
         weights=sum(map(backend.storage.resident_bytes, entries)),
         itemsize=backend.storage.dtype.size,
         n_stages=pair.draft.n_stages if pair.draft is not None else 0,
         chunk=PREFILL_CHUNK,
     )
-    return judge(wants, memory, wanted, is_asked=ctx is not None)
+
+
+def estimate(
+    model_path: str | Path, support_path: str | Path | None, backend: Backend, ctx: int | None
+) -> tuple[Needs, int]:
+    """What a pair would take, and with how much context; only headers are read.
+
+    Raises:
+        ModelFileError: a file cannot be used, or the two do not belong together.
+    """
+    with ExitStack() as stack:
+        pair = _open_pair(stack, model_path, support_path)
+        return _needs(pair, backend), _wanted_ctx(pair, ctx)
 
 
 def _read_drafter(
@@ -233,10 +255,13 @@ def _read_drafter(
     if pair.support is None or pair.draft is None:
         return None, []
     progress.stage = "reading draft weights"
-    source = WeightSource(pair.support, pair.draft_entries, backend.storage, progress.add)
+    with WeightSource(
+        pair.support, pair.draft_entries, backend.storage, progress.add
+    ) as source:
+        weights = build_draft(source, pair.draft)
     drafter = Drafter(
         pair.draft,
-        build_draft(source, pair.draft),
+        weights,
         embedding=target.weights.embed,
         output=target.weights.output,
         dtype=backend.storage.dtype,
