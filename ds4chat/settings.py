@@ -30,6 +30,9 @@ MAX_FILE_BYTES = 1 << 20
 _NOT_SETTINGS = frozenset({"DS4CHAT_UPDATE_SNAPSHOTS"})
 _TABLES = frozenset({"keys"})  # of the settings file, read by the screen
 _PATH_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
+_TERMINAL_VARIABLES = (
+    "TERM", "COLORTERM", "NO_COLOR", "TERM_PROGRAM", "TMUX", "STY", "SSH_CONNECTION",
+)  # fmt: skip
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 
@@ -369,6 +372,12 @@ def editor_command(environ: Mapping[str, str] | None = None) -> str:
     """The person's editor (`VISUAL`, then `EDITOR`), or an empty string."""
     source = os.environ if environ is None else environ
     return source.get("VISUAL") or source.get("EDITOR") or ""
+
+
+def terminal_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The variables that say what the terminal is and can do."""
+    source = os.environ if environ is None else environ
+    return {name: source[name] for name in _TERMINAL_VARIABLES if source.get(name)}
 
 
 def is_dumb_terminal(environ: Mapping[str, str] | None = None) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from ds4chat import __version__, settings
 from ds4chat.cli import completion
 
-COMMANDS = ("inspect", "bench", "race", "sessions")
+COMMANDS = ("inspect", "bench", "race", "sessions", "doctor")
 """Subcommands: modules of this package with a function `run(argv) -> exit status`."""
 
 USAGE = """\
@@ -20,7 +20,8 @@ ds4chat [MODEL] [options]
        ds4chat inspect FILE [--pair OTHER] [--json] [--tensors] [--sha256]
        ds4chat bench WHAT [options]
        ds4chat race [PRESET | PROMPT] [options]
-       ds4chat sessions WHAT [options]"""
+       ds4chat sessions WHAT [options]
+       ds4chat doctor [MODEL] [--report [FILE]] [--kernels] [--json]"""
 DESCRIPTION = """\
 Chat with DeepSeek-V4-Flash in the terminal, with exact DSpark speculative decoding.
 With -p, -f or text on standard input: answer once on standard output."""

@@ -45,7 +45,7 @@ class StockOp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpResult:
-    """How an operation did. `nmse`: squared error over squared value, infinite if not finite."""
+    """How an operation did. `nmse`: squared error over squared value; infinite: not finite."""
 
     name: str
     is_row_exact: bool
