@@ -12,7 +12,7 @@ import itertools
 import json
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import get_context
@@ -42,6 +42,8 @@ COUNTS = {
     "persona": 45_000, "python": 30_000,
 }  # fmt: skip
 SHARE_ALIKE = ("wiki", "wiki_rewrite")
+FORMAL = ("code", "code_explain", "list")
+"""Kinds of the corpus that form a set of their own, so that they can be drawn more often."""
 SYSTEM_TEXTS = (
     "You are a helpful assistant.", "You are ds4-nano, a very small model.", "Answer briefly.",
     "Be friendly.",
@@ -69,6 +71,13 @@ class Tokens:
         starts = np.concatenate([[0], np.cumsum([len(r) for r in rows])]).astype(np.int64)
         flat = np.concatenate(rows) if rows else np.zeros(0, np.uint16)
         return Tokens(flat, starts)
+
+    @staticmethod
+    def chain(parts: Sequence[Tokens]) -> Tokens:
+        """All conversations of several sets; a set may come more than once."""
+        lengths = np.concatenate([t.lengths for t in parts])
+        starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        return Tokens(np.concatenate([t.flat for t in parts]), starts)
 
 
 def read_corpus(path: Path) -> Iterator[dict]:
@@ -232,17 +241,18 @@ def _start_worker(vocab: tok.Vocabulary) -> None:
     _ENCODER = Encoder(vocab)
 
 
-def _corpus_job(job: tuple[int, list[str]]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def _corpus_job(job: tuple[int, list[str]]) -> dict[str, list[np.ndarray]]:
     index, lines = job
     assert _ENCODER is not None
     examples = [e for e in map(to_example, map(json.loads, lines)) if e is not None]
     examples = [e for e in examples if e.kind.removeprefix("corpus:") not in SHARE_ALIKE]
     rows = _ENCODER.encode(examples, index)
-    held = [is_validation(e) for e in examples]
-    return (
-        [r for r, h in zip(rows, held, strict=True) if not h],
-        [r for r, h in zip(rows, held, strict=True) if h],
-    )
+    out: dict[str, list[np.ndarray]] = {"corpus": [], "code": [], "validation": []}
+    for e, row in zip(examples, rows, strict=True):
+        is_formal = e.kind.removeprefix("corpus:") in FORMAL
+        name = "validation" if is_validation(e) else "code" if is_formal else "corpus"
+        out[name].append(row)
+    return out
 
 
 def _exact_job(job: tuple[int, str, int, words_.Words]) -> list[np.ndarray]:
@@ -267,13 +277,13 @@ def build(
     chunks = enumerate(iter(lambda: list(itertools.islice(lines, 8000)), []))
     with get_context("fork").Pool(workers, _start_worker, (vocab,)) as pool:
         exact = pool.map_async(_exact_job, jobs, chunksize=1)
-        train, held = [], []
-        for kept, validation in pool.imap(_corpus_job, chunks):
-            train += kept
-            held += validation
-        by_kind: dict[str, list[np.ndarray]] = {"persona": [], "exact": []}
+        by_kind: dict[str, list[np.ndarray]] = {
+            k: [] for k in ("corpus", "code", "persona", "exact", "validation")
+        }
+        for part in pool.imap(_corpus_job, chunks):
+            for name, rows in part.items():
+                by_kind[name] += rows
         for job, rows in zip(jobs, exact.get(), strict=True):
             by_kind["persona" if job[1] == "persona" else "exact"] += rows
-    sets = {"corpus": Tokens.join(train)}
-    sets.update({k: Tokens.join(v) for k, v in by_kind.items()})
-    return Mix(sets, Tokens.join(held))
+    held = Tokens.join(by_kind.pop("validation"))
+    return Mix({k: Tokens.join(v) for k, v in by_kind.items()}, held)

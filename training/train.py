@@ -27,8 +27,8 @@ from training.runlog import Log
 ROUND_FROM, CHAT_FROM, FALL_FROM = 0.75, 0.5, 0.5
 USER_WEIGHT = {"language": 0.5, "chat": 0.1}
 SHARES = {
-    "language": {"corpus": 1.0, "exact": 1.0, "persona": 1.0},
-    "chat": {"corpus": 1.0, "exact": 1.5, "persona": 1.5},
+    "language": {"corpus": 1.0, "code": 1.5, "exact": 1.0, "persona": 1.0},
+    "chat": {"corpus": 1.0, "code": 2.0, "exact": 1.5, "persona": 1.5},
 }
 INDEX_FROM_TOKENS = 512
 BIAS_RATE = 1e-3
