@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pytest
 
@@ -42,6 +43,29 @@ def test_a_small_bench_in_a_real_terminal(capsys: pytest.CaptureFixture[str]) ->
         assert run["n_frames"] > 4
         assert 0 < run["frame_p50_s"] <= run["frame_p99_s"]
         assert run["rss_bytes"] > 10_000_000
+        assert 0 <= run["waited_p50_s"] <= run["waited_p99_s"] <= run["key_p99_s"]
+        if sys.platform == "linux":
+            assert 0 < run["own_p99_s"] <= run["key_p99_s"] * 1.5  # the kernel counts in ticks
     holds = result["runs"][1]["key_p99_s"] < BAR_S
     assert (result["holds"], status) == (holds, 0 if holds else 1)
     assert "older tokens" in render(result)
+
+
+@pytest.mark.parametrize(
+    ("key_s", "own_s", "words"),
+    [(0.04, 0.01, "within"), (0.2, 0.01, "own work is within"), (0.2, 0.1, "so is the")],
+)
+def test_the_verdict_tells_our_work_from_the_machines(
+    key_s: float, own_s: float, words: str
+) -> None:
+    values = {"key": key_s, "own": own_s, "waited": 0.001, "frame": 0.002}
+    run = {f"{name}_{rank}_s": s for name, s in values.items() for rank in ("p50", "p99")}
+    run |= {"tokens": 1_000, "cpu_share": 0.3, "rss_bytes": 60_000_000, "n_lost": 0}
+    text = render(
+        {
+            "tps": 200.0, "size": "120x45", "load_average": 0.5, "bar_s": BAR_S, "runs": [run],
+            "holds": key_s < BAR_S, "own_holds": own_s < BAR_S,
+        }
+    )  # fmt: skip
+    assert words in text
+    assert f"{key_s * 1e3:.1f}" in text
