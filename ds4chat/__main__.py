@@ -7,9 +7,12 @@ import sys
 
 def main() -> int:
     """Run the command line; returns the exit status."""
-    from ds4chat.cli.main import main as run  # noqa: PLC0415
+    try:
+        from ds4chat.cli.main import main as run  # noqa: PLC0415
 
-    return run()
+        return run()
+    except KeyboardInterrupt:  # while it is being imported; later `run` takes it
+        return 130
 
 
 if __name__ == "__main__":

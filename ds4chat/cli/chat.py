@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,20 @@ EXIT_OK, EXIT_DEFECT = 0, 3
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
+@contextmanager
+def _plain_interrupts() -> Iterator[None]:
+    """Until the screen listens, Ctrl+C ends the process as other signals do.
+
+    As a KeyboardInterrupt it may arise in a callback of the import system, which drops it.
+    """
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@_plain_interrupts()
 def open_chat(
     link: EngineLink,
     start: Start,

@@ -35,6 +35,7 @@ def tell(error: BaseException) -> None:
     sys.stderr.write(f"ds4chat: internal error: {type(error).__name__}: {error}\n")
     where = path if path is not None else "could not be written"
     sys.stderr.write(f"  This is a defect of ds4chat. The report: {where}\n")
+    sys.stderr.write("  `ds4chat doctor --report` describes this machine; attach that too.\n")
 
 
 def _folder() -> Path:

@@ -131,7 +131,7 @@ def _backend(name: str) -> tuple[Backend | None, list[Finding]]:
         from ds4chat.engine.backend import choose_backend
 
         backend = choose_backend(name)
-        total = int(mx.arange(1000).sum().item())
+        total = mx.arange(1000).sum().item()
     except ImportError as error:
         return None, [fail(COMPUTE, "MLX", f"cannot be loaded: {error}", _MLX_FIX)]
     except Ds4Error as error:
@@ -159,7 +159,7 @@ def _products(blas: str, backend: str) -> Iterator[Finding]:
         mx.eval(mx.ones((2, 64)) @ mx.ones((64, 64)))
         yield _fast_product(blas, is_used=cpu_blas.is_in_use(), is_right=cpu_blas.self_test())
     elif sys.platform == "linux":
-        fix = "Install a C compiler (cc, gcc or clang); without it the CPU is several times slower."
+        fix = "Install a C compiler (cc, gcc or clang): without it the CPU is much slower."
         yield warn(COMPUTE, "CPU product", blas, fix)
     else:
         yield ok(COMPUTE, "CPU product", blas)

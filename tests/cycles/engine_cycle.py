@@ -6,6 +6,7 @@ import itertools
 import os
 import queue
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -57,9 +58,16 @@ class Engine:
         self.pair = pair
         self.link = EngineProcess(dirs.log_dir() / "engine.log")
         self.said: list[Event] = []  # of this life
+        self.was_killed = False  # in some life, by whomever
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         self._numbers = itertools.count(1)
         self._sent: list[int] = []
+
+    @property
+    def process(self) -> subprocess.Popen[bytes] | None:
+        """The process, which may not have said Hello yet."""
+        life = self.link._life
+        return life._process if life is not None else None
 
     def start(self) -> None:
         self.link.start(self._events.put)
@@ -132,7 +140,9 @@ class Engine:
             self._take(self._events.get())
 
     def close(self) -> None:
+        process = self.process
         self.link.close()
+        self.was_killed |= process is not None and (process.returncode or 0) < 0
         self.drain()
         self._check_life()
 
@@ -169,7 +179,7 @@ class EngineCycle:
                 self._go_on()
         finally:
             self.engine.close()
-        killed = self.plan.act in DEADLY
+        killed = self.engine.was_killed or self.plan.act in DEADLY
         nobody_holds(self.engine.pair.base, was_killed=killed)
         snapshots_are_whole(self.folder, was_killed=killed and not self.plan.goes_on)
 
@@ -271,6 +281,8 @@ class EngineCycle:
         os.kill(pid, number)
         if number is signal.SIGINT and self.plan.moment is not Moment.START:
             wanted(self._is_over() or self.engine.link.is_alive, "SIGINT ended the engine")
+            if self._turn:
+                self.engine.until_end(self._turn)
             return
         if self._is_over() or number is signal.SIGINT:
             return
@@ -282,10 +294,8 @@ class EngineCycle:
                 self._compare(self.plan.question, end.ids, is_whole=False)
 
     def _pid(self) -> int | None:
-        life = self.engine.link._life  # the process may not have said Hello yet
-        if life is None or life._process.poll() is not None:
-            return None
-        return life._process.pid
+        process = self.engine.process
+        return None if process is None or process.poll() is not None else process.pid
 
     def _go_on(self) -> None:
         """Ask again, after a restart if that is needed; the reply must be the right one."""

@@ -15,7 +15,6 @@ from ds4chat.store.lock import FILE_NAME as LOCK
 from ds4chat.store.tree import Turn
 
 GONE_WITHIN_S = 5.0
-CUT_CHARACTER = "\ufffd"  # the span at a reply's end that names the last token again
 _FOLDERS = {"CONFIG": "config", "DATA": "data", "STATE": "state"}
 
 
@@ -124,13 +123,21 @@ def sessions_are_whole(root: Path, questions: list[str], *, was_killed: bool) ->
     wanted(asked == questions[: len(asked)], f"asked {questions}, kept {asked}")
     for turn in turns:
         wanted(not turn.damage, f"turn {turn.id}: {turn.damage}")
-        ids = [span.token.id for span in turn.spans() if span.text != CUT_CHARACTER]
+        ids = _ids(turn)
         wanted(turn.ids == ids, f"turn {turn.id}: {len(turn.ids)} ids, {len(ids)} spans")
     for turn in turns[:-1]:
         wanted(turn.finished is not None, f"turn {turn.id} has no end")
     _folder_is_clean(session.folder, was_killed=was_killed)
     snapshots_are_whole(session.snapshots_dir, was_killed=was_killed)
     return turns
+
+
+def _ids(turn: Turn) -> list[int]:
+    """Ids of the spans; one for a cut character at the end names its token again."""
+    spans = list(turn.spans())
+    if len(spans) > 1 and spans[-1].token == spans[-2].token:
+        del spans[-1]
+    return [span.token.id for span in spans]
 
 
 def _folder_is_clean(folder: Path, *, was_killed: bool) -> None:

@@ -37,3 +37,8 @@ def test_where_no_report_can_be_written_it_is_said(
     monkeypatch.setattr(crash, "_folder", lambda: isolated_environment / "nothing")
     crash.tell(raised("odd"))
     assert "could not be written" in capsys.readouterr().err
+
+
+def test_it_says_what_to_attach(capsys: pytest.CaptureFixture[str]) -> None:
+    crash.tell(raised("odd"))
+    assert "`ds4chat doctor --report`" in capsys.readouterr().err
