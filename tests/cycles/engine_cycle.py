@@ -301,7 +301,9 @@ class EngineCycle:
         """Ask again, after a restart if that is needed; the reply must be the right one."""
         engine = self.engine
         if self.plan.act is Act.QUIT:
-            self.engine = engine = Engine(engine.pair)
+            self.engine = Engine(engine.pair)
+            self.engine.was_killed = engine.was_killed
+            engine = self.engine
             engine.start()
         elif self._is_dead or self._is_over() or self.plan.moment is Moment.START:
             engine.restart()
