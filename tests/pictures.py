@@ -13,6 +13,7 @@ from pathlib import Path
 from ds4chat import paths
 from ds4chat.demo import TOUR
 from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.widgets.hint_line import HintLine
 from tests.pilot.driver import Chat, run_chat
 
 FOLDER = Path(__file__).parent.parent / "docs"
@@ -67,7 +68,8 @@ SCENES: dict[str, Scene] = {
 async def play(name: str, chat: Chat) -> None:
     """Bring a chat to a scene, without the remarks that pass by."""
     await SCENES[name](chat)
-    chat.app.clear_notifications()
+    for hints in chat.app.screen.query(HintLine):
+        hints.clear()
     await chat.pilot.pause()
 
 

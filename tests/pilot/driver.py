@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import TypeVar
+from unittest.mock import patch
 
 from textual import events
 from textual.pilot import Pilot
@@ -16,6 +17,7 @@ from ds4chat.tui.app import Ds4ChatApp
 from ds4chat.tui.controller import ChatController, Phase
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.chat import ChatScreen
+from ds4chat.tui.widgets.hint_line import HintLine
 from ds4chat.tui.widgets.prompt import PromptArea
 
 PATIENCE_S = 30.0  # only a hanging test ever waits so long
@@ -45,6 +47,7 @@ class Chat:
         self.app = app
         self.pilot = pilot
         self.engine = engine
+        self.said: list[str] = []
 
     @property
     def screen(self) -> ChatScreen:
@@ -96,7 +99,8 @@ class Chat:
         return self.screen.transcript.plain_text()
 
     def hints(self) -> list[str]:
-        return [note.message for note in self.app._notifications]
+        """What was said in passing, oldest first."""
+        return self.said
 
     def picture(self) -> str:
         """What the terminal shows, as text."""
@@ -115,11 +119,24 @@ async def run_chat(
     engine = RecordingEngine(script or Script(replies=replies or (Reply(answer="Yes."),)))
     load = Load(request_id=0, model_path="model.gguf")
     app = Ds4ChatApp(engine, load, options or ChatOptions(is_animated=False))
-    try:
+    with ExitStack() as stack:
+        stack.callback(engine.close)
         async with app.run_test(size=size) as pilot:
             chat = Chat(app, pilot, engine)
+            stack.enter_context(listening(chat.said))
             if is_ready:
                 await chat.phase(Phase.READY)
             yield chat
-    finally:
-        engine.close()
+
+
+@contextmanager
+def listening(said: list[str]) -> Iterator[None]:
+    """Write down every hint that is shown."""
+    real = HintLine.say
+
+    def say(line: HintLine, text: str, seconds: float = 3.0) -> None:
+        said.append(text)
+        real(line, text, seconds)
+
+    with patch.object(HintLine, "say", say):
+        yield

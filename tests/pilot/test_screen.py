@@ -13,6 +13,7 @@ from ds4chat.demo.script import default_info
 from ds4chat.protocol.types import SpecState
 from ds4chat.tui.app import TOUR_BANNER
 from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.widgets.hint_line import HintLine
 from ds4chat.tui.widgets.panel import SpeculationPanel
 from ds4chat.tui.widgets.status import StatusLines
 from tests.pilot.conftest import OpenChat
@@ -178,3 +179,21 @@ async def test_twenty_thousand_tokens_and_typing_meanwhile(open_chat: OpenChat) 
         turn = chat.chat.conversation.turns[0]
         assert len(turn.ids) > 8_000
         assert "── stopped" in chat.transcript()
+
+
+async def test_a_hint_covers_neither_the_prompt_nor_the_end_of_a_reply(
+    open_chat: OpenChat,
+) -> None:
+    async with open_chat(Reply(answer="\n\n".join(f"Line {n}." for n in range(40)))) as chat:
+        await chat.ask("go")
+        await chat.press(*"typed", "f4")
+        lines = chat.picture().splitlines()
+        hint = next(n for n, line in enumerate(lines) if "Colours:" in line)
+        receipt = next(n for n, line in enumerate(lines) if " tok/s ·" in line)
+        prompt = next(n for n, line in enumerate(lines) if line.startswith("> typed"))
+        assert receipt < prompt < hint
+        assert any("Line 39." in line for line in lines[:receipt])
+        assert len(lines) == 24
+        chat.screen.query_one(HintLine).clear()
+        await chat.pilot.pause()
+        assert "Colours:" not in chat.picture()

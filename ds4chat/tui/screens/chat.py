@@ -38,6 +38,7 @@ from ds4chat.tui.title import set_title
 from ds4chat.tui.widgets.completion import CompletionList
 from ds4chat.tui.widgets.crash import CrashBox
 from ds4chat.tui.widgets.header import HeaderLine
+from ds4chat.tui.widgets.hint_line import HintLine
 from ds4chat.tui.widgets.keybar import KeyBar
 from ds4chat.tui.widgets.panel import SpeculationPanel
 from ds4chat.tui.widgets.prompt import PromptArea
@@ -92,6 +93,7 @@ class ChatScreen(KeepingScreen):
         self.state_dir = options.state_dir
         self._panel = SpeculationPanel()
         self._status = StatusLines()
+        self._hints = HintLine()
         self._completion = CompletionList()
         self._prompt = PromptArea(
             self.chat.take_back_queued,
@@ -123,6 +125,7 @@ class ChatScreen(KeepingScreen):
             yield Static("> ", id="prompt-sign", markup=False)
             yield self._prompt
         yield self._keybar
+        yield self._hints
 
     def on_mount(self) -> None:
         """Colours and focus."""

@@ -23,6 +23,7 @@ from ds4chat.tui.race.lines import Shown
 from ds4chat.tui.race.race import Phase, Race, Recorded
 from ds4chat.tui.race.replay import Replay
 from ds4chat.tui.race.verdict import Outcome
+from ds4chat.tui.widgets.hint_line import HintLine
 from ds4chat.tui.widgets.lane import LaneView
 
 FRAME_S = 1 / 30
@@ -73,6 +74,7 @@ class RaceScreen(Screen[None]):
             for side in (Side.PLAIN, Side.SPEC)
         }
         self._standing = Static("", id="race-standing", markup=False)
+        self._hints = HintLine()
         self._n_shown = 0
         self._start_shown = 0
         self._settled: set[Side] = set()
@@ -88,6 +90,7 @@ class RaceScreen(Screen[None]):
             yield from self._views.values()
         yield self._standing
         yield Static(KEYS, id="race-keys", markup=False)
+        yield self._hints
 
     def on_mount(self) -> None:
         """Take the look, and draw a few dozen times a second."""
@@ -231,9 +234,9 @@ class RaceScreen(Screen[None]):
             written = write(self._look.folder() / f"race-{stamp}", card)
         except Ds4Error as error:
             words = f"{error.message} {error.hint}".strip()
-            self.notify(words, timeout=8, markup=False, severity="error")
+            self._hints.say(words, 8)
             return
         self._hint("Saved " + " and ".join(str(path) for path in written))
 
     def _hint(self, text: str) -> None:
-        self.notify(text, timeout=4, markup=False)
+        self._hints.say(text, 4)

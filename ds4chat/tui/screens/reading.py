@@ -10,10 +10,10 @@ from textual.screen import Screen
 from ds4chat.tui.commands import last_code_block
 from ds4chat.tui.controller import ChatController
 from ds4chat.tui.files import write_private
-from ds4chat.tui.markdown.clean import clean_line
 from ds4chat.tui.rounds import RejectedTexts, why_no_ghosts
 from ds4chat.tui.screens.round import RoundScreen
 from ds4chat.tui.state import Turn
+from ds4chat.tui.widgets.hint_line import HintLine
 from ds4chat.tui.widgets.keybar import KeyBar
 from ds4chat.tui.widgets.prompt import PromptArea
 from ds4chat.tui.widgets.search_bar import SearchBar, SearchInput
@@ -48,11 +48,12 @@ class ReadingScreen(Screen[None]):
     _prompt: PromptArea
     _keybar: KeyBar
     _search: SearchBar
+    _hints: HintLine
     _retry_armed: int | None = None
 
     def hint(self, text: str) -> None:
         """Say something that need not stay."""
-        self.notify(clean_line(text), timeout=3, markup=False)
+        self._hints.say(text)
 
     # Search
 

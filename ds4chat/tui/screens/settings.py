@@ -17,6 +17,7 @@ from ds4chat.errors import SettingsError
 from ds4chat.tui import live_settings
 from ds4chat.tui.live_settings import AT_START, SettingsHost, Shown
 from ds4chat.tui.settings_book import SettingsBook
+from ds4chat.tui.widgets.hint_line import HintLine
 
 _HINT = "Enter changes · Esc closes · dimmed: at the next start"
 _LOOK_S = 0.5  # how often it is looked whether a reply ended meanwhile
@@ -43,6 +44,7 @@ class SettingsScreen(ModalScreen[None]):
         self._edited: Shown | None = None
         self._list = OptionList(id="settings-list", markup=False)
         self._about = Static(id="settings-about", markup=False)
+        self._hints = HintLine()
         self._input = Input(id="settings-input", compact=True)
 
     def compose(self) -> ComposeResult:
@@ -51,6 +53,7 @@ class SettingsScreen(ModalScreen[None]):
             yield Static(f"Settings · {_HINT}", id="settings-title", markup=False)
             yield self._list
             yield self._about
+            yield self._hints
             yield self._input
 
     def on_mount(self) -> None:
@@ -123,7 +126,7 @@ class SettingsScreen(ModalScreen[None]):
         self._say(said)
 
     def _say(self, text: str) -> None:
-        self.notify(text, timeout=3, markup=False)
+        self._hints.say(text)
 
     def _close_input(self) -> None:
         self._edited = None
