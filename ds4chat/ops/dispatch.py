@@ -1,0 +1,162 @@
+"""Which kernels run, decided once: `metal`, `cuda` or `reference`.
+
+Kernels are built at their first use, never at import. A kernel that cannot be built, or fails
+when it first runs, is given up for the rest of the process: callers ask `run` and get None,
+use their reference op, and `fallbacks` says why.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+
+from ds4chat.errors import KernelError
+from ds4chat.ops.spec import KernelSpec, KernelText, grid_of, read_text
+from ds4chat.paths import kernels_dir
+
+BACKENDS = ("metal", "cuda", "reference")
+_log = logging.getLogger("ds4chat.kernels")
+
+Built = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Shape and type of one output."""
+
+    shape: tuple[int, ...]
+    dtype: mx.Dtype
+
+
+@dataclass(slots=True)
+class _Entry:
+    """A built kernel; `is_proven` once a launch of it has been evaluated."""
+
+    text: KernelText
+    call: Built
+    is_proven: bool = False
+
+
+@dataclass(slots=True)
+class Dispatcher:
+    """Builds and launches kernels for one backend.
+
+    Args:
+        backend: one of `BACKENDS`; `reference` builds nothing.
+        folder: where the sources lie; the installation's own by default.
+    """
+
+    backend: str
+    folder: Path | None = None
+    fallbacks: dict[str, str] = field(default_factory=dict)
+    _entries: dict[tuple[Any, ...], _Entry] = field(default_factory=dict)
+
+    @property
+    def is_reference(self) -> bool:
+        """Whether every op runs its reference."""
+        return self.backend == "reference"
+
+    def run(
+        self,
+        spec: KernelSpec,
+        inputs: Sequence[mx.array],
+        n_blocks: int,
+        outputs: Sequence[Output],
+    ) -> list[mx.array] | None:
+        """Launch `spec`, or None where its reference must run.
+
+        The first launch of a variant is evaluated at once: MLX compiles when it evaluates.
+        """
+        if self.is_reference or spec.name in self.fallbacks:
+            return None
+        try:
+            return self._launch(spec, inputs, n_blocks, outputs)
+        except (KernelError, RuntimeError, ValueError) as error:
+            self._give_up(spec, str(error))
+            return None
+
+    def launch(
+        self,
+        spec: KernelSpec,
+        inputs: Sequence[mx.array],
+        n_blocks: int,
+        outputs: Sequence[Output],
+    ) -> list[mx.array]:
+        """As `run`, but failures are raised: for checks that want to see them.
+
+        Raises:
+            KernelError: this backend has no kernels, or a source is missing.
+            RuntimeError: MLX could not compile or launch it.
+        """
+        if self.is_reference:
+            raise KernelError("the reference backend has no kernels", "use metal or cuda")
+        return self._launch(spec, inputs, n_blocks, outputs)
+
+    def _launch(
+        self,
+        spec: KernelSpec,
+        inputs: Sequence[mx.array],
+        n_blocks: int,
+        outputs: Sequence[Output],
+    ) -> list[mx.array]:
+        entry = self._built(spec, [a.dtype for a in inputs], [o.dtype for o in outputs])
+        made: list[mx.array] = entry.call(
+            inputs=list(inputs),
+            grid=grid_of(n_blocks, spec.threads),
+            threadgroup=(spec.threads, 1, 1),
+            output_shapes=[o.shape for o in outputs],
+            output_dtypes=[o.dtype for o in outputs],
+        )
+        if not entry.is_proven:
+            mx.eval(made)  # sync: once a variant, so that a failure to compile is seen here
+            entry.is_proven = True
+        return made
+
+    def _built(
+        self, spec: KernelSpec, in_types: Sequence[mx.Dtype], out_types: Sequence[mx.Dtype]
+    ) -> _Entry:
+        key = (spec, *in_types, *out_types)
+        entry = self._entries.get(key)
+        if entry is None:
+            types = "_".join(str(t).removeprefix("mlx.core.") for t in key[1:])
+            text = read_text(spec, self.backend, self.folder or kernels_dir())
+            _log.info("building kernel %s (%s)", text.name, types)
+            entry = _Entry(text=text, call=_make(self.backend, spec, text, types))
+            self._entries[key] = entry
+        return entry
+
+    def _give_up(self, spec: KernelSpec, reason: str) -> None:
+        self.fallbacks[spec.name] = reason
+        _log.warning("kernel %s is not used: %s", spec.name, reason)
+
+
+def _make(backend: str, spec: KernelSpec, text: KernelText, types: str) -> Built:
+    arguments: Mapping[str, Any] = {
+        "name": f"{text.name}_{types}",
+        "input_names": list(spec.inputs),
+        "output_names": list(spec.outputs),
+        "source": text.body,
+        "header": text.header,
+    }
+    if backend == "cuda":
+        return mx.fast.cuda_kernel(**arguments)  # type: ignore[return-value]
+    return mx.fast.metal_kernel(**arguments)  # type: ignore[return-value]
+
+
+_current = Dispatcher(backend="reference")
+
+
+def use(dispatcher: Dispatcher) -> None:
+    """Make `dispatcher` the one that the ops ask; the engine does so when it opens a model."""
+    global _current  # noqa: PLW0603  one decision a process
+    _current = dispatcher
+
+
+def current() -> Dispatcher:
+    """The dispatcher in use; `reference` until the engine chooses another."""
+    return _current

@@ -1,0 +1,154 @@
+"""Products with weights that stay in their GGUF blocks: `y = x @ W^T` for up to 8 rows.
+
+Row i of a launch has the bits of a launch with that row alone, so decode and verify agree.
+More rows (prefill) or a format without a kernel take the reference: decode and multiply.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from ds4chat.formats.quants.base import QuantFormat, decode, format_named
+from ds4chat.ops.dispatch import Output, current
+from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
+
+MAX_ROWS = 8
+TILE = 16
+_SIMDGROUPS = {"cuda": 8, "metal": 4, "host": 8}
+
+STAGE_VALUES = {
+    "F32": 32,
+    "F16": 64,
+    "BF16": 64,
+    "Q8_0": 128,
+    "Q4_K": 256,
+    "Q2_K": 256,
+    "IQ2_XXS": 512,
+    "MXFP4": 256,
+}
+"""Formats with a kernel, and the values of a row that a simdgroup stages at once."""
+
+ROW_MULTIPLE = 8
+"""Values of x are read eight at a time: K must be a multiple (all block formats are)."""
+
+_BF16_OUT = Tolerance(nmse=4e-6, reason="the output is rounded to bf16: 2^-9 relative, squared")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockWeight:
+    """A weight `[out, in]` as `(out, row_bytes)` uint8, whole blocks of `quant`."""
+
+    blocks: mx.array
+    quant: QuantFormat
+    n_in: int
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """`(L, in)` to `(L, out)`, in the type of `x`."""
+        return qmatmul(x, self)
+
+    @property
+    def n_out(self) -> int:
+        """Width of the output."""
+        return int(self.blocks.shape[0])
+
+    def arrays(self) -> list[mx.array]:
+        """The arrays that hold the weight."""
+        return [self.blocks]
+
+
+def pack_blocks(raw: NDArray[np.uint8], quant: QuantFormat, n_in: int) -> BlockWeight:
+    """Keep a tensor's bytes as they are.
+
+    Args:
+        raw: any shape of whole rows.
+        quant: their format.
+        n_in: values in a row.
+    """
+    rows = np.ascontiguousarray(raw).reshape(-1, quant.row_bytes(n_in))
+    return BlockWeight(blocks=mx.array(rows), quant=quant, n_in=n_in)
+
+
+def has_kernel(quant: QuantFormat, n_in: int) -> bool:
+    """Whether a format and row length can be multiplied from blocks."""
+    return quant.name in STAGE_VALUES and n_in % ROW_MULTIPLE == 0
+
+
+def split_of(n_in: int, stage: int, simdgroups: int) -> int:
+    """Simdgroups that share a tile: as many as have two stages each."""
+    n_stages = -(-n_in // stage)
+    split = simdgroups
+    while split > 1 and n_stages < 2 * split:
+        split //= 2
+    return split
+
+
+@cache
+def make_spec(
+    format_name: str, n_in: int, x_type: str, *, backend: str, is_bf16_out: bool
+) -> KernelSpec:
+    """The variant for a format, row length and type of x (`float32` or `bfloat16`)."""
+    simdgroups = _SIMDGROUPS[backend]
+    return KernelSpec(
+        name=f"qmatmul_{format_name.lower()}",
+        source="qmatmul.kernel",
+        headers=("formats/order.h", f"formats/{format_name.lower()}.h", "tile.h"),
+        inputs=("x", "w"),
+        outputs=("y",),
+        threads=LANES * simdgroups,
+        constants={
+            "SIMDGROUPS": simdgroups,
+            "SPLIT": split_of(n_in, STAGE_VALUES[format_name], simdgroups),
+            "X_LIMBS": 3 if x_type == "float32" else 1,
+        },
+        tolerance=_BF16_OUT if is_bf16_out else Tolerance(),
+    )
+
+
+def n_blocks_of(spec: KernelSpec, n_out: int) -> int:
+    """Blocks of a launch that makes `n_out` outputs."""
+    tiles = spec.threads // LANES // int(spec.constants["SPLIT"])
+    return -(-n_out // (TILE * tiles))
+
+
+def qmatmul(x: mx.array, w: BlockWeight, *, out_dtype: mx.Dtype | None = None) -> mx.array:
+    """`(L, in)` float32 or bfloat16 times `w` transposed: `(L, out)`.
+
+    Sums are float32; the result has `out_dtype`, by default the type of `x`.
+    """
+    dtype = out_dtype or x.dtype
+    dispatcher = current()
+    if not dispatcher.is_reference and x.shape[0] <= MAX_ROWS and has_kernel(w.quant, w.n_in):
+        x_type = "float32" if x.dtype == mx.float32 else "bfloat16"
+        spec = make_spec(
+            w.quant.name,
+            w.n_in,
+            x_type,
+            backend=dispatcher.backend,
+            is_bf16_out=dtype == mx.bfloat16,
+        )
+        output = Output(shape=(x.shape[0], w.n_out), dtype=dtype)
+        made = dispatcher.run(spec, [x, w.blocks], n_blocks_of(spec, w.n_out), [output])
+        if made is not None:
+            return made[0]
+    return reference(x, w).astype(dtype)
+
+
+def reference(x: mx.array, w: BlockWeight) -> mx.array:
+    """Decode every block on the host and multiply in float32: right, and slow."""
+    values = decode(w.quant, np.array(w.blocks), (w.n_out, w.n_in))
+    return x.astype(mx.float32) @ mx.array(values).T
+
+
+def reference_float64(
+    x: NDArray[np.float32], raw: NDArray[np.uint8], format_name: str, n_in: int
+) -> NDArray[np.float64]:
+    """The product in float64, for tests."""
+    quant = format_named(format_name)
+    weight = decode(quant, raw, (raw.shape[0], n_in)).astype(np.float64)
+    out: NDArray[np.float64] = x.astype(np.float64) @ weight.T
+    return out

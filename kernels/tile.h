@@ -1,0 +1,190 @@
+// Products of a tile of 16 weight rows ("columns" of the output) with up to 8 rows of x.
+//
+// A simdgroup walks a row of weights in stages of STAGE_K values. The bytes of a stage are
+// copied as they lie in the file, 16 at a time, into a buffer of the simdgroup; then each lane
+// unpacks eight values of two columns at once into the operands of `multiply_tiles`. Lane
+// (g, t) = (lane / 4, lane % 4) takes the t-th eight of every 32 values of columns g and g + 8:
+// which k stands in which slot is free as long as x is laid out alike.
+//
+// Bits: rows of x are columns of the matrix unit, so a row's sums depend on that row alone.
+// The format's header defines STAGE_*, W_LIMBS, PAIRS, HAS_SCALE, N_PARTS, HAS_MINIMUM,
+// TABLE_WORDS, load_tables, unpack and scales. Values are split into bf16 "limbs" whose sum is
+// exact: one for quantised weights and for bf16, two for f16, three for f32.
+
+#define TILE 16
+#define MAX_ROWS 8
+#define N_GROUPS (STAGE_K / 32)
+#define COLUMN_WORDS (4 * STAGE_WORDS)
+#define STAGE_VECTORS (TILE * STAGE_WORDS)
+
+// Ask for one 16-byte word of a stage: `begin` is where the stage begins in the file, `n_bytes`
+// how much of it the row has. What the row lacks becomes zero.
+INLINE void fetch_word(SHARED_PTR uint4* stage, const GLOBAL byte_t* w, wide begin,
+                       int n_bytes, unsigned row, unsigned word) {
+  const int offset = (int)(begin & 15), left = offset + n_bytes - (int)(16 * word);
+  copy16(stage + row * STAGE_WORDS + word, w, begin - offset + 16 * word,
+         left < 0 ? 0 : left > 16 ? 16 : left);
+}
+// Ask for the stage that begins `from` bytes into each of the rows first .. first + 15: eight
+// lanes a row for the first eight words, two lanes a row for the other two.
+INLINE void fetch_stage(SHARED_PTR uint4* stage, const GLOBAL byte_t* w, wide row_bytes,
+                        wide first, wide end, wide from, unsigned lane) {
+  const wide rest = row_bytes - from;
+  const int n_bytes = rest < STAGE_BYTES ? (int)rest : STAGE_BYTES;
+  const int n_live = end - first < TILE ? (int)(end - first) : TILE;
+  if (STAGE_WORDS >= 8 || lane % 8 < STAGE_WORDS) {
+    UNROLL for (unsigned i = 0; i < TILE / 4; i++) {
+      const unsigned row = lane / 8 + 4 * i;
+      fetch_word(stage, w, (first + row) * row_bytes + from,
+                 (int)row < n_live ? n_bytes : -16, row, lane % 8);
+    }
+  }
+  if (STAGE_WORDS > 8 && lane % 2 + 8 < STAGE_WORDS) {
+    const unsigned row = lane / 2;
+    fetch_word(stage, w, (first + row) * row_bytes + from, (int)row < n_live ? n_bytes : -16,
+               row, 8 + lane % 2);
+  }
+}
+
+// The pairs of eight values p = (0,1) (2,3) (4,5) (6,7) in the format's order.
+INLINE void order_pairs(PRIVATE const unsigned* p, PRIVATE unsigned* b) {
+#if PAIRS == PAIRS_NATURAL
+  for (int i = 0; i < 4; i++) b[i] = p[i];
+#elif PAIRS == PAIRS_ZIPPED  // (0,4) (1,5) (2,6) (3,7)
+  b[0] = pick_bytes(p[0], p[2], 0x5410u);
+  b[1] = pick_bytes(p[0], p[2], 0x7632u);
+  b[2] = pick_bytes(p[1], p[3], 0x5410u);
+  b[3] = pick_bytes(p[1], p[3], 0x7632u);
+#else  // (0,2) (1,3) (4,6) (5,7)
+  b[0] = pick_bytes(p[0], p[1], 0x5410u);
+  b[1] = pick_bytes(p[0], p[1], 0x7632u);
+  b[2] = pick_bytes(p[2], p[3], 0x5410u);
+  b[3] = pick_bytes(p[2], p[3], 0x7632u);
+#endif
+}
+
+// Where the lane's two fours of a group of 32 begin.
+#if PAIRS == PAIRS_ZIPPED || PAIRS == PAIRS_QUADS
+#define FIRST_FOUR(t) (4 * (t))
+#define SECOND_FOUR(t) (16 + 4 * (t))
+#else
+#define FIRST_FOUR(t) (8 * (t))
+#define SECOND_FOUR(t) (8 * (t) + 4)
+#endif
+
+// The lane's eight values of the 32 at element `at` of x, in limbs; zero when not live.
+template <typename T>
+INLINE void load_x(const GLOBAL T* x, wide at, unsigned t, bool is_live,
+                   PRIVATE unsigned* b) {
+  unsigned p[4] = {0, 0, 0, 0};
+#if X_LIMBS == 1
+  if (is_live) {
+#if PAIRS == PAIRS_ZIPPED || PAIRS == PAIRS_QUADS
+    const uint2 low = load8(x, 2 * (at + FIRST_FOUR(t)));
+    const uint2 high = load8(x, 2 * (at + SECOND_FOUR(t)));
+    p[0] = low.x; p[1] = low.y; p[2] = high.x; p[3] = high.y;
+#else
+    const uint4 all = load16(x, 2 * (at + FIRST_FOUR(t)));
+    p[0] = all.x; p[1] = all.y; p[2] = all.z; p[3] = all.w;
+#endif
+  }
+  order_pairs(p, b);
+#else
+  unsigned v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+  if (is_live) {
+    const uint4 low = load16(x, 4 * (at + FIRST_FOUR(t)));
+    const uint4 high = load16(x, 4 * (at + SECOND_FOUR(t)));
+    v[0] = low.x; v[1] = low.y; v[2] = low.z; v[3] = low.w;
+    v[4] = high.x; v[5] = high.y; v[6] = high.z; v[7] = high.w;
+  }
+  UNROLL for (int limb = 0; limb < X_LIMBS; limb++) {
+    UNROLL for (int i = 0; i < 4; i++) {
+      p[i] = pick_bytes(v[2 * i], v[2 * i + 1], 0x7632u);
+      v[2 * i] = as_bits(as_float(v[2 * i]) - as_float(v[2 * i] & 0xffff0000u));
+      v[2 * i + 1] = as_bits(as_float(v[2 * i + 1]) - as_float(v[2 * i + 1] & 0xffff0000u));
+    }
+    order_pairs(p, b + 4 * limb);
+  }
+#endif
+}
+
+// c += 16 k-slots: pairs 2 * half and 2 * half + 1 of both columns, all limbs that matter.
+INLINE void multiply_limbs(PRIVATE float* c, PRIVATE const unsigned* wa,
+                           PRIVATE const unsigned* wb, PRIVATE const unsigned* b, int half) {
+  UNROLL for (int i = 0; i < W_LIMBS; i++) {
+    UNROLL for (int j = 0; j < X_LIMBS; j++) {
+      const int low = 4 * i + 2 * half, from = 4 * j + 2 * half;
+      if (i + j < 3)
+        multiply_tiles(c, wa[low], wb[low], wa[low + 1], wb[low + 1], b[from], b[from + 1]);
+    }
+  }
+}
+
+// acc += scale * c - minimum * x_sum for the lane's two columns and two rows.
+INLINE void add_scaled(PRIVATE float* acc, PRIVATE const float* c, float d_low, float d_high) {
+  acc[0] = fused(d_low, c[0], acc[0]);
+  acc[1] = fused(d_low, c[1], acc[1]);
+  acc[2] = fused(d_high, c[2], acc[2]);
+  acc[3] = fused(d_high, c[3], acc[3]);
+}
+
+#define ONES 0x3f803f80u
+
+// Sum of the lane's x over 16 or 32 k-slots, as columns of a product with ones.
+INLINE void sum_x(PRIVATE float* c, PRIVATE const unsigned* b, int half) {
+  UNROLL for (int j = 0; j < X_LIMBS; j++)
+    multiply_tiles(c, ONES, ONES, ONES, ONES, b[4 * j + 2 * half], b[4 * j + 2 * half + 1]);
+}
+
+// One group of 32 values. `low` and `high` are the lane's columns in the stage.
+INLINE void add_group(PRIVATE float* acc, SHARED_PTR const unsigned* low, unsigned low_at,
+                      SHARED_PTR const unsigned* high, unsigned high_at,
+                      SHARED_PTR const unsigned* table, unsigned group, unsigned t,
+                      PRIVATE const unsigned* b) {
+  unsigned wa[4 * W_LIMBS], wb[4 * W_LIMBS];
+  unpack(low, table, low_at, group, t, wa);
+  unpack(high, table, high_at, group, t, wb);
+#if !HAS_SCALE
+  multiply_limbs(acc, wa, wb, b, 0);
+  multiply_limbs(acc, wa, wb, b, 1);
+#else
+  float da[N_PARTS], db[N_PARTS], ma[N_PARTS], mb[N_PARTS];
+  scales(low, low_at, group, da, ma);
+  scales(high, high_at, group, db, mb);
+  UNROLL for (int part = 0; part < N_PARTS; part++) {
+    float c[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    multiply_limbs(c, wa, wb, b, part);
+    if (N_PARTS == 1) multiply_limbs(c, wa, wb, b, 1);
+    add_scaled(acc, c, da[part], db[part]);
+#if HAS_MINIMUM
+    float s[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    sum_x(s, b, part);
+    if (N_PARTS == 1) sum_x(s, b, 1);
+    add_scaled(acc, s, -ma[part], -mb[part]);
+#endif
+  }
+#endif
+}
+
+// acc += the stage of `from` bytes, `k` values into each row; x_at is the lane's own row of x.
+template <typename T>
+INLINE void add_stage(PRIVATE float* acc, SHARED_PTR const unsigned* stage,
+                      SHARED_PTR const unsigned* table, wide row_bytes, wide first, wide from,
+                      const GLOBAL T* x, wide x_at, int k, int n_k, bool is_live,
+                      unsigned lane) {
+  const unsigned g = lane / 4, t = lane % 4;
+#if IS_ALIGNED
+  const unsigned low_at = 0, high_at = 0;
+#else
+  const unsigned low_at = (unsigned)((first + g) * row_bytes + from) & 15u;
+  const unsigned high_at = (unsigned)((first + g + 8) * row_bytes + from) & 15u;
+#endif
+  SHARED_PTR const unsigned* low = stage + g * COLUMN_WORDS;
+  SHARED_PTR const unsigned* high = low + 8 * COLUMN_WORDS;
+  UNROLL_TWO for (int group = 0; group < N_GROUPS; group++) {
+    unsigned b[4 * X_LIMBS];
+    const int begin = k + 32 * group;
+    load_x(x, x_at + begin, t, is_live && begin + (int)SECOND_FOUR(t) < n_k, b);
+    add_group(acc, low, low_at, high, high_at, table, (unsigned)group, t, b);
+  }
+}

@@ -1,0 +1,214 @@
+"""How long launches take at Flash shapes, next to the copy bandwidth and MLX's own products.
+
+Every launch reads another of at least 8 copies of its weights (and of at least 1 GB in all), so
+no cache helps. Launches are timed twice: independent of each other (MLX may overlap them), and
+each behind the one before through a small op whose own time is taken off.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from ds4chat.formats.quants.base import format_named
+from ds4chat.ops.dispatch import Dispatcher, use
+from ds4chat.ops.qmatmul import BlockWeight, qmatmul
+from tests.kernels.blocks import random_blocks
+
+N_COPIES = 8
+COPIES_BYTES = 1 << 30
+MAX_COPIES = 64
+N_LAUNCHES = 64
+N_REPEATS = 5
+ROW_COUNTS = (1, 2, 4, 6, 8)
+SHAPES = ((4096, 16384), (4096, 1024), (1024, 32768))
+FORMATS = ("Q8_0", "IQ2_XXS", "Q2_K", "Q4_K", "MXFP4", "BF16")
+
+tell = partial(print, flush=True)
+Launch = Callable[[mx.array, int], mx.array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """Something to time: `launch(x, i)` uses copy i of the weights, `n_bytes` of them."""
+
+    label: str
+    launch: Launch
+    n_bytes: int
+    n_copies: int
+    x: mx.array
+
+
+def time_all(backend: str, wanted: str, deadline: float) -> list[dict[str, Any]]:
+    """Print a table and return it."""
+    use(Dispatcher(backend=backend))
+    copy_gbps = copy_bandwidth()
+    tell(f"copy bandwidth {copy_gbps:.0f} GB/s (bytes read and written)")
+    results: list[dict[str, Any]] = [{"label": "copy", "gbps": copy_gbps}]
+    for timed in everything(wanted):
+        if time.monotonic() > deadline:
+            tell(f"out of time before {timed.label}")
+            break
+        try:
+            result = measure(timed, copy_gbps)
+        except Exception as error:  # noqa: BLE001  the next one must still be timed
+            tell(f"{timed.label} FAILED: {str(error)[:300]}")
+            continue
+        tell(
+            f"{result['label']:44} {result['chained_us']:8.1f} us {result['gbps']:6.0f} GB/s"
+            f" {result['percent']:5.1f} %   free {result['free_us']:8.1f} us",
+        )
+        results.append(result)
+    return results
+
+
+def everything(wanted: str) -> Iterator[Timed]:
+    """All that is timed."""
+    for maker in (_products, _stock):
+        yield from (t for t in maker(wanted))
+
+
+def _n_copies(n_bytes: int) -> int:
+    return min(MAX_COPIES, max(N_COPIES, -(-COPIES_BYTES // n_bytes)))
+
+
+def shuffled_copies(base: mx.array, n_rows: int, n_copies: int) -> list[mx.array]:
+    """Matrices of `n_rows` rows drawn from those of `base`."""
+    copies = [base[mx.random.randint(0, base.shape[0], (n_rows,))] for _ in range(n_copies)]
+    mx.eval(copies)
+    return copies
+
+
+def _x(rows: int, n_in: int) -> mx.array:
+    x = mx.random.normal((rows, n_in)).astype(mx.bfloat16)
+    mx.eval(x)
+    return x
+
+
+def _products(wanted: str) -> Iterator[Timed]:
+    rng = np.random.default_rng(0)
+    for name in FORMATS:
+        quant = format_named(name)
+        for n_in, n_out in SHAPES:
+            label = f"qmatmul {name} K{n_in} N{n_out}"
+            if wanted not in label:
+                continue
+            n_bytes = n_out * quant.row_bytes(n_in)
+            base = mx.array(random_blocks(rng, name, 256, n_in))
+            copies = [
+                BlockWeight(blocks=c, quant=quant, n_in=n_in)
+                for c in shuffled_copies(base, n_out, _n_copies(n_bytes))
+            ]
+            for rows in ROW_COUNTS:
+                yield Timed(
+                    label=f"{label} rows {rows}",
+                    launch=partial(_own, copies),
+                    n_bytes=n_bytes,
+                    n_copies=len(copies),
+                    x=_x(rows, n_in),
+                )
+            del copies
+
+
+def _stock(wanted: str) -> Iterator[Timed]:
+    """MLX's own quantised product: 8 bits in groups of 32, as Q8_0."""
+    for n_in, n_out in SHAPES:
+        label = f"stock 8-bit K{n_in} N{n_out}"
+        if wanted not in label:
+            continue
+        n_bytes = n_out * n_in * 9 // 8
+        parts = []
+        for _ in range(_n_copies(n_bytes)):
+            w = mx.random.normal((n_out, n_in)).astype(mx.bfloat16)
+            parts.append(mx.quantize(w, group_size=32, bits=8))
+            mx.eval(parts[-1])
+        for rows in (1, 6, 8):
+            yield Timed(
+                label=f"{label} rows {rows}",
+                launch=partial(_mlx_own, parts),
+                n_bytes=n_bytes,
+                n_copies=len(parts),
+                x=_x(rows, n_in),
+            )
+
+
+def _own(copies: Sequence[BlockWeight], x: mx.array, i: int) -> mx.array:
+    return qmatmul(x, copies[i])
+
+
+def _mlx_own(parts: Sequence[tuple[mx.array, ...]], x: mx.array, i: int) -> mx.array:
+    w, scales, biases = parts[i]
+    return mx.quantized_matmul(x, w, scales, biases, transpose=True, group_size=32, bits=8)
+
+
+@mx.compile
+def _behind(x: mx.array, y: mx.array) -> mx.array:
+    """X, made to wait for y."""
+    return x + y * 0
+
+
+def measure(timed: Timed, copy_gbps: float) -> dict[str, Any]:
+    """Median time of a launch, alone and in a chain."""
+    order = [i % timed.n_copies for i in range(N_LAUNCHES)]
+    mx.eval(timed.launch(timed.x, 0))
+
+    def free() -> Sequence[mx.array]:
+        return [timed.launch(timed.x, i) for i in order]
+
+    def chained() -> Sequence[mx.array]:
+        x = timed.x
+        for i in order:
+            y = timed.launch(x, i)
+            x = _behind(timed.x, y.reshape(y.shape[0], -1)[:, :1].astype(x.dtype))
+        return [x]
+
+    def chain_alone() -> Sequence[mx.array]:
+        x = timed.x
+        for _ in order:
+            x = _behind(timed.x, x[:, :1])
+        return [x]
+
+    free_s, chained_s, alone_s = (
+        median_time(f) / N_LAUNCHES for f in (free, chained, chain_alone)
+    )
+    net = max(chained_s - alone_s, 1e-9)
+    gbps = timed.n_bytes / net / 1e9
+    return {
+        "label": timed.label,
+        "bytes": timed.n_bytes,
+        "chained_us": net * 1e6,
+        "free_us": free_s * 1e6,
+        "chain_op_us": alone_s * 1e6,
+        "gbps": gbps,
+        "percent": 100 * gbps / copy_gbps,
+        "free_percent": 100 * timed.n_bytes / free_s / 1e9 / copy_gbps,
+    }
+
+
+def median_time(make: Callable[[], Sequence[mx.array]]) -> float:
+    """Median seconds of building and evaluating what `make` returns."""
+    times = []
+    for _ in range(N_REPEATS + 1):
+        mx.synchronize()
+        started = time.perf_counter()
+        mx.eval(list(make()))
+        mx.synchronize()
+        times.append(time.perf_counter() - started)
+    return float(np.median(times[1:]))
+
+
+def copy_bandwidth() -> float:
+    """GB/s of reading and writing 2 GB."""
+    a = mx.random.uniform(shape=(1 << 29,))
+    mx.eval(a)
+
+    def copies() -> list[mx.array]:
+        return [a + float(i) for i in range(4)]
+
+    return 4 * 2 * a.nbytes / median_time(copies) / 1e9

@@ -1,0 +1,133 @@
+"""Kernels on the host: the same `.kernel` text, compiled by the system's C++ compiler.
+
+Builds are kept in a folder of this user under the system's temporary folder, by the hash of
+their text, so that a second run compiles nothing.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ds4chat.ops.spec import KernelSpec, KernelText, read_text
+from ds4chat.paths import kernels_dir
+from tests.kernels.cases import Case, from_bf16
+
+COMPILERS = ("g++", "c++", "clang++")
+FLAGS = (
+    "-std=c++17", "-O1", "-fPIC", "-shared", "-ffp-contract=off", "-w", "-U_FORTIFY_SOURCE",
+)  # fmt: skip
+C_TYPES = {
+    "float32": "float",
+    "bfloat16": "bf16",
+    "uint8": "uint8_t",
+    "uint32": "uint32_t",
+    "int32": "int32_t",
+}
+Array = NDArray[Any]
+
+
+def find_compiler() -> str | None:
+    """The system's C++ compiler, if there is one."""
+    return next((path for name in COMPILERS if (path := shutil.which(name))), None)
+
+
+def wrap(spec: KernelSpec, text: KernelText, types: Sequence[str]) -> str:
+    """A C++ file that runs the body over a grid. `types` are those of inputs, then outputs."""
+    names = (*spec.inputs, *spec.outputs)
+    lines = [text.header, "static void** arguments;", "static const int (*shapes)[4];"]
+    lines += ["static void body() {"]
+    for i, (name, kind) in enumerate(zip(names, types, strict=True)):
+        const = "const " if i < len(spec.inputs) else ""
+        lines += [f"{const}{C_TYPES[kind]}* {name} = ({const}{C_TYPES[kind]}*)arguments[{i}];"]
+        lines += [f"const int* {name}_shape = shapes[{i}];"]
+    lines += [text.body, "}"]
+    lines += [
+        'extern "C" const char* launch(void** a, const int (*s)[4], unsigned threads,',
+        "                             unsigned blocks) {",
+        "  arguments = a; shapes = s;",
+        "  return host::run(body, threads, blocks);",
+        "}",
+    ]
+    return "\n".join(lines)
+
+
+def _cache_dir() -> Path:
+    folder = Path(tempfile.gettempdir()) / f"ds4chat-kernels-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o022:
+        return Path(tempfile.mkdtemp(prefix="ds4chat-kernels-"))
+    return folder
+
+
+@cache
+def build(spec: KernelSpec, types: tuple[str, ...]) -> Any:
+    """Compile one variant and return its `launch`."""
+    compiler = find_compiler()
+    assert compiler is not None, "tests skip themselves where there is no compiler"
+    source = wrap(spec, read_text(spec, "host", kernels_dir()), types)
+    flags = (*FLAGS, *(["-mfma"] if _has_fma() else []))
+    key = hashlib.sha256(repr((compiler, flags, source)).encode()).hexdigest()[:20]
+    made = _cache_dir() / f"{spec.name}-{key}.so"
+    if not made.exists():
+        with tempfile.TemporaryDirectory(dir=made.parent) as folder:
+            unit, part = Path(folder) / "kernel.cpp", Path(folder) / "kernel.so"
+            unit.write_text(source)
+            done = subprocess.run(
+                [compiler, *flags, str(unit), "-o", str(part)],
+                capture_output=True, text=True, check=False, timeout=120,
+            )  # fmt: skip
+            assert done.returncode == 0, done.stderr[:3000]
+            part.replace(made)
+    launch = ctypes.CDLL(str(made)).launch
+    launch.restype = ctypes.c_char_p
+    return launch
+
+
+@cache
+def _has_fma() -> bool:
+    try:
+        return " fma " in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return False
+
+
+def run(case: Case) -> list[Array]:
+    """Launch a kernel on NumPy arrays (bf16 as uint16 bits).
+
+    Outputs begin as all ones bits (NaN), so that an element nobody writes is seen.
+
+    Raises:
+        AssertionError: lanes of a simdgroup parted ways, or it does not compile.
+    """
+    made: list[Array] = []
+    for shape, kind in case.outputs:
+        dtype = np.uint16 if kind == "bfloat16" else np.dtype(kind)
+        out = np.empty(shape, dtype)
+        out.view(np.uint8).fill(0xFF)
+        made.append(out)
+    kept = [np.ascontiguousarray(a) for a, _ in case.inputs]
+    arrays = [*kept, *made]
+    types = (*(kind for _, kind in case.inputs), *(kind for _, kind in case.outputs))
+    pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
+    shapes = np.zeros((len(arrays), 4), np.int32)
+    for i, a in enumerate(arrays):
+        shapes[i, : a.ndim] = a.shape
+    launch = build(case.spec, types)
+    error = launch(
+        pointers, ctypes.c_void_p(shapes.ctypes.data), case.spec.threads, case.n_blocks
+    )
+    assert not error, error.decode()
+    return [from_bf16(a) if a.dtype == np.uint16 else a for a in made]

@@ -1,0 +1,101 @@
+"""The matrix product from GGUF blocks, as the host build of the dialect runs it."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from ds4chat.formats.quants.base import format_named
+from ds4chat.ops import qmatmul
+from tests.kernels import host_build
+from tests.kernels.blocks import nmse
+from tests.kernels.cases import ALL_ROWS, Case, check, product
+
+pytestmark = pytest.mark.skipif(
+    host_build.find_compiler() is None, reason="there is no C++ compiler to build kernels with"
+)
+FORMATS = tuple(qmatmul.STAGE_VALUES)
+SUBSETS = (
+    (0,),
+    (7,),
+    (2, 5),
+    (6, 1, 0),
+    (4, 3, 2, 1, 0),
+    (1, 2, 3, 4, 5, 6),
+    (0, 2, 3, 4, 5, 6, 7),
+)
+
+
+def many_stages(name: str) -> int:
+    """A row length that all eight simdgroups share, with a part of a stage at its end."""
+    stage = qmatmul.STAGE_VALUES[name]
+    step = max(format_named(name).block_values, qmatmul.ROW_MULTIPLE)
+    return 16 * stage + (step if step < stage else 0)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float32"])
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("n_out", [16, 21])
+def test_product_is_close_and_ignores_other_rows(name: str, kind: str, n_out: int) -> None:
+    family = product("host", name, many_stages(name), n_out, kind)
+    found = check(family, host_build.run, SUBSETS)
+    assert found.nmse <= 1e-7
+    assert found.is_invariant
+
+
+@pytest.mark.parametrize("name", ["Q8_0", "IQ2_XXS"])
+def test_short_rows_use_fewer_simdgroups_a_tile(name: str) -> None:
+    n_in = qmatmul.STAGE_VALUES[name] // 2
+    family = product("host", name, n_in, 150, "bfloat16", "bfloat16")
+    found = check(family, host_build.run, SUBSETS[:2])
+    assert found.is_close
+    assert found.is_invariant
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_nan_stays_in_its_own_row_and_column(name: str) -> None:
+    n_in = many_stages(name)
+    case = product("host", name, n_in, 21, "float32").make(ALL_ROWS)
+    (clean,) = host_build.run(case)
+    x, w = case.inputs[0][0].copy(), case.inputs[1][0].copy()
+    x[3, -1] = np.nan
+    _poison_row(name, w[5])
+    (dirty,) = host_build.run(_with_inputs(case, x, w))
+    keep = np.ones(clean.shape, bool)
+    keep[3], keep[:, 5] = False, False
+    assert np.isnan(dirty[3]).all()
+    assert np.isnan(dirty[:, 5]).any()
+    np.testing.assert_array_equal(dirty[keep], clean[keep])
+
+
+def _poison_row(name: str, row: np.ndarray) -> None:
+    """Make the last scale (or value) of a row of weights NaN; E8M0 has none: the largest."""
+    quant = format_named(name)
+    at = {"Q2_K": 80}.get(name, 0) + (len(row) - quant.block_bytes)
+    if name == "MXFP4":
+        row[at:] = 0xFF
+        row[at - quant.block_bytes] = 0xFF
+    elif name == "F32":
+        row[at : at + 4] = np.frombuffer(np.float32(np.nan).tobytes(), np.uint8)
+    else:
+        row[at : at + 2] = 0xFF
+
+
+def _with_inputs(case: Case, x: np.ndarray, w: np.ndarray) -> Case:
+    return dataclasses.replace(case, inputs=((x, case.inputs[0][1]), (w, "uint8")))
+
+
+@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e30])
+def test_extreme_activations(scale: float) -> None:
+    case = product("host", "Q8_0", 512, 16, "float32").make(ALL_ROWS)
+    x = case.inputs[0][0] * np.float32(scale)
+    (out,) = host_build.run(_with_inputs(case, x, case.inputs[1][0]))
+    assert np.isfinite(out).all()
+    assert nmse(out, case.exact[0] * np.float64(np.float32(scale))) <= 1e-7
+
+
+@pytest.mark.parametrize(("n_in", "split"), [(4096, 8), (2048, 8), (1024, 4), (128, 1)])
+def test_split_gives_each_simdgroup_two_stages(n_in: int, split: int) -> None:
+    assert qmatmul.split_of(n_in, 128, 8) == split
