@@ -12,7 +12,6 @@ from __future__ import annotations
 import difflib
 import math
 import os
-import tomllib
 import typing
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field, fields
@@ -22,9 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from ds4chat.errors import SettingsError
+from ds4chat.smallfile import plain, read_toml, shown
 
 ENV_PREFIX = "DS4CHAT_"
 MAX_FILE_BYTES = 1 << 20
+_MAX_INT = (1 << 63) - 1
 
 # Variables that start like a setting's and are none (the test suite reads them).
 _NOT_SETTINGS = frozenset({"DS4CHAT_UPDATE_SNAPSHOTS"})
@@ -105,8 +106,8 @@ class Row:
     def _typed(self, raw: object) -> Value:
         if isinstance(raw, str):
             return self._from_text(raw)
-        if self.kind is float and type(raw) is int:
-            return float(raw)
+        if type(raw) is int and self.kind in (int, float):
+            return None if abs(raw) > _MAX_INT else self.kind(raw)
         if type(raw) is not self.kind:
             return None
         if isinstance(raw, float) and not math.isfinite(raw):
@@ -120,14 +121,13 @@ class Row:
             word = text.strip().lower()
             return True if word in _TRUE else False if word in _FALSE else None
         try:
-            number = int(text) if self.kind is int else float(text)
+            return self._typed(int(text) if self.kind is int else float(text))
         except ValueError:
             return None
-        return number if math.isfinite(number) else None
 
     def _refuse(self, raw: object, where: str, near: str = "") -> SettingsError:
         hint = f"Did you mean {near!r}?" if near else f"{self.name}: {self.doc}"
-        return SettingsError(f"{where}: {raw!r:.60} is not {self.wanted}", hint)
+        return SettingsError(f"{where}: {shown(raw)} is not {self.wanted}", hint)
 
 
 def _setting(  # the rows of the table below
@@ -307,29 +307,24 @@ def _unknown(where: str, name: str, known: Iterable[str]) -> SettingsError:
 
 
 def _file_layer(path: Path | None) -> _Layer:
-    if path is None or not path.exists():
+    if path is None:
         return {}
     try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
-            raise SettingsError(f"{path}: {size:,} bytes; the limit is {MAX_FILE_BYTES:,}")
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise SettingsError(f"{path}: not UTF-8 text") from error
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(
-            f"{path}: not TOML: {error}", "One `name = value` a line."
-        ) from error
+        found = read_toml(path, MAX_FILE_BYTES)
+    except SettingsError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return {}
+        raise
     return {
-        name: (raw, f"{path}, {name}") for name, raw in found.items() if name not in _TABLES
+        name: (raw, f"{plain(path)}, {plain(name, 60)}")
+        for name, raw in found.items()
+        if name not in _TABLES
     }
 
 
 def _environment_layer(environ: Mapping[str, str]) -> _Layer:
     return {
-        name.removeprefix(ENV_PREFIX).lower(): (raw, name)
+        name.removeprefix(ENV_PREFIX).lower(): (raw, plain(name, 60))
         for name, raw in environ.items()
         if name.startswith(ENV_PREFIX) and name not in _NOT_SETTINGS
     }

@@ -21,7 +21,9 @@ def append_private(path: Path, text: str) -> bool:
 def _write(path: Path, text: str, flags: int) -> bool:
     data = text.encode("utf-8", "replace")  # a lone surrogate has no UTF-8
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | flags, _MODE)
+        handle = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | flags, _MODE
+        )
         with os.fdopen(handle, "wb") as file:
             os.fchmod(handle, _MODE)
             file.write(data)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from ds4chat.errors import SettingsError
+from ds4chat.smallfile import read_bytes
 from ds4chat.tui.files import append_private, write_private
 
 FILE = "history.jsonl"
@@ -68,11 +70,10 @@ class History:
 def _load(path: Path) -> list[str]:
     """The texts of a file; lines that are damaged are left out, an overlong file is cut."""
     try:
-        if path.stat().st_size > MAX_FILE_BYTES:
-            return []
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+        data = read_bytes(path, MAX_FILE_BYTES)
+    except (OSError, SettingsError):
         return []
+    lines = data.decode("utf-8", "replace").splitlines()
     entries = [entry for line in lines if (entry := _entry(line)) is not None]
     if len(entries) > 2 * MAX_ENTRIES:
         kept = "".join(json.dumps(entry) + "\n" for entry in entries[-MAX_ENTRIES:])
@@ -83,6 +84,6 @@ def _load(path: Path) -> list[str]:
 def _entry(line: str) -> str | None:
     try:
         entry = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return entry if isinstance(entry, str) else None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ds4chat import settings
 from ds4chat.errors import SettingsError
+from ds4chat.smallfile import plain, read_toml, shown
 from ds4chat.tui.keys import KeyRow
 
 TABLE = "keys"
@@ -37,9 +37,9 @@ def load(path: Path | None) -> dict[str, object]:
     """
     if path is None or not path.is_file():
         return {}
-    table = tomllib.loads(path.read_text(encoding="utf-8")).get(TABLE, {})
+    table = read_toml(path, settings.MAX_FILE_BYTES).get(TABLE, {})
     if not isinstance(table, dict):
-        raise SettingsError(f"{path}, {TABLE}: {table!r:.40} is not a table", _HINT)
+        raise SettingsError(f"{plain(path)}, {TABLE}: {shown(table, 40)} is not a table", _HINT)
     return table
 
 
@@ -74,7 +74,7 @@ def _parse(name: str, raw: object) -> list[str]:
     texts = raw.split(",") if isinstance(raw, str) else raw
     if not isinstance(texts, list) or not texts:
         raise SettingsError(
-            f"[keys], {name}: {raw!r:.40} is not a key or a list of keys", _HINT
+            f"[keys], {name}: {shown(raw, 40)} is not a key or a list of keys", _HINT
         )
     return [_checked(name, text) for text in texts]
 
@@ -83,7 +83,7 @@ def _checked(name: str, text: object) -> str:
     key = text.strip().lower() if isinstance(text, str) else ""
     if not _KEY.fullmatch(key):
         raise SettingsError(
-            f"[keys], {name}: {text!r:.40} is no key",
+            f"[keys], {name}: {shown(text, 40)} is no key",
             "Keys are written like f9, ctrl+k, alt+3 or shift+f4.",
         )
     if key in _RESERVED or len(key.removeprefix("shift+")) == 1:

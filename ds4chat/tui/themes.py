@@ -7,7 +7,6 @@ A theme carries the provenance palette too; its source colours are also theme va
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from textual.theme import Theme
 from ds4chat import settings
 from ds4chat.errors import SettingsError
 from ds4chat.protocol.types import Source
+from ds4chat.smallfile import plain, read_toml, shown
 from ds4chat.tui.palette import Palette
 
 DEFAULT = "dark"
@@ -74,29 +74,21 @@ def pick(themes: Mapping[str, ChatTheme], name: str) -> ChatTheme:
 
 def load_theme(path: Path) -> ChatTheme:
     """Read one theme file. Raises SettingsError."""
-    try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise SettingsError(f"{path}: {size:,} bytes; the limit is {MAX_BYTES:,}")
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SettingsError(f"{path}: cannot be read: {error.strerror}") from error
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"{path}: not TOML: {error}") from error
-    return _build(path, tables)
+    return _build(path, read_toml(path, MAX_BYTES))
 
 
 def _build(path: Path, tables: dict[str, Any]) -> ChatTheme:
-    _check_names(f"{path}", tables, _TABLES)
+    where = plain(path)
+    _check_names(where, tables, _TABLES)
     is_dark = tables["is_dark"]
     if not isinstance(is_dark, bool):
-        raise SettingsError(f"{path}, is_dark: {is_dark!r:.40} is not true or false")
-    screen = _colours(path, "screen", tables["screen"], SCREEN)
-    sources = _colours(path, "sources", tables["sources"], SOURCES)
+        raise SettingsError(f"{where}, is_dark: {shown(is_dark, 40)} is not true or false")
+    screen = _colours(where, "screen", tables["screen"], SCREEN)
+    sources = _colours(where, "sources", tables["sources"], SOURCES)
     palette = Palette(
         sources={Source(name): colour for name, colour in sources.items()},
-        positions=_scale(path, "position", tables["position"]),
-        confidences=_scale(path, "confidence", tables["confidence"]),
+        positions=_scale(where, "position", tables["position"]),
+        confidences=_scale(where, "confidence", tables["confidence"]),
         neutral=sources[Source.PLAIN],
     )
     theme = Theme(
@@ -117,17 +109,17 @@ def _build(path: Path, tables: dict[str, Any]) -> ChatTheme:
     return ChatTheme(screen=theme, palette=palette)
 
 
-def _colours(path: Path, name: str, table: Any, keys: tuple[str, ...]) -> dict[str, str]:
+def _colours(file: str, name: str, table: Any, keys: tuple[str, ...]) -> dict[str, str]:
     if not isinstance(table, dict):
-        raise SettingsError(f"{path}, {name}: {table!r:.40} is not a table")
-    _check_names(f"{path}, [{name}]", table, keys)
-    return {key: _colour(f"{path}, {name}.{key}", table[key]) for key in keys}
+        raise SettingsError(f"{file}, {name}: {shown(table, 40)} is not a table")
+    _check_names(f"{file}, [{name}]", table, keys)
+    return {key: _colour(f"{file}, {name}.{key}", table[key]) for key in keys}
 
 
-def _scale(path: Path, name: str, table: Any) -> tuple[str, ...]:
-    where = f"{path}, [{name}]"
+def _scale(file: str, name: str, table: Any) -> tuple[str, ...]:
+    where = f"{file}, [{name}]"
     if not isinstance(table, dict):
-        raise SettingsError(f"{where}: {table!r:.40} is not a table")
+        raise SettingsError(f"{where}: {shown(table, 40)} is not a table")
     _check_names(where, table, ("colours",))
     colours = table["colours"]
     if not isinstance(colours, list) or not 2 <= len(colours) <= MAX_COLOURS:
@@ -149,5 +141,7 @@ def _check_names(where: str, found: Mapping[str, Any], wanted: tuple[str, ...]) 
 
 def _colour(where: str, value: Any) -> str:
     if not isinstance(value, str) or not _COLOUR.fullmatch(value):
-        raise SettingsError(f"{where}: {value!r:.40} is not a colour", "Write it as #rrggbb.")
+        raise SettingsError(
+            f"{where}: {shown(value, 40)} is not a colour", "Write it as #rrggbb."
+        )
     return value

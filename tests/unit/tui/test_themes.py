@@ -118,7 +118,7 @@ def test_a_file_that_is_too_large_or_no_text(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="the limit is"):
         load_theme(path)
     path.write_bytes(b"\xff\xfe")
-    with pytest.raises(SettingsError, match="not TOML"):
+    with pytest.raises(SettingsError, match="not UTF-8"):
         load_theme(path)
     with pytest.raises(SettingsError, match="cannot be read"):
         load_theme(tmp_path / "absent.toml")
