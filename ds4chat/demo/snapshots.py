@@ -94,5 +94,5 @@ def _read(path: Path) -> list[int]:
     try:
         body = json.loads(path.read_bytes())
         return [int(token) for token in body["scripted_ids"]]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         return []

@@ -170,6 +170,6 @@ def _read(fd: int, path: Path) -> Holder:
         words = json.loads(os.pread(fd, _MAX_BYTES, 0))
         pid, since = int(words["pid"]), float(words["since"])
         time.localtime(since)
-    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RecursionError):
         pid, since = 0, 0.0
     return Holder(pid=pid, since=since, path=path)

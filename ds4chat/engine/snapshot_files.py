@@ -251,11 +251,14 @@ def _read(path: Path, limit: int) -> bytes:
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         handle = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0))
-        with os.fdopen(handle, "rb") as file:
-            status = os.fstat(file.fileno())
-            if not stat.S_ISREG(status.st_mode):
+        try:
+            status = os.fstat(handle)
+            if not stat.S_ISREG(status.st_mode):  # of a folder no file object can be made
                 raise OSError(errno.EINVAL, "not a regular file")
-            return file.read(status.st_size) if status.st_size <= limit else b""
+            with os.fdopen(handle, "rb", closefd=False) as file:
+                return file.read(status.st_size) if status.st_size <= limit else b""
+        finally:
+            os.close(handle)
     except OSError as error:
         raise failure(path, error, "read") from error
 

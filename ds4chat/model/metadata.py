@@ -20,6 +20,7 @@ RATIOS = (0, 4, 128)
 _KV_GROUP = 64  # channels that share one FP8 exponent
 _FP4_GROUP = 32  # indexer channels that share one FP4 exponent
 _MAX_LAYERS = 1024
+_MAX_CTX = (1 << 31) - 1
 
 # field of BlockConfig: key after the architecture's prefix, largest sane value
 BLOCK_INTEGERS: Mapping[str, tuple[str, int]] = {
@@ -248,8 +249,10 @@ def _read_values(gguf: GgufFile, keys: KeyReader) -> Values:
     )
     found["n_vocab"] = _read_vocab(gguf, keys)
     values = _present(found) | read_block(keys, ARCHITECTURE, n_layers)
-    ctx = int(values.get("rope_factor", 1) * values.get("rope_original_ctx", 1))
-    ctx_trained = keys.integer(f"{ARCHITECTURE}.context_length", default=ctx)
+    ctx = values.get("rope_factor", 1) * values.get("rope_original_ctx", 1)  # may be infinite
+    ctx_trained = keys.integer(
+        f"{ARCHITECTURE}.context_length", default=int(min(ctx, _MAX_CTX))
+    )
     return values | _present({"ctx_trained": ctx_trained})
 
 

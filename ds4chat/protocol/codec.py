@@ -57,13 +57,14 @@ def _decode(line: str, kinds: dict[str, type[Any]], what: str) -> Any:
         raise ProtocolError(f"{what} line is not JSON: {line[:80]!r}") from error
     if not isinstance(fields, dict):
         raise ProtocolError(f"{what} line is not a JSON object: {line[:80]!r}")
-    kind = kinds.get(str(fields.pop("type", "")))
+    name = fields.pop("type", "")
+    kind = kinds.get(name) if isinstance(name, str) else None
     if kind is None:
         raise ProtocolError(f"unknown {what}: {line[:80]!r}")
     try:
         return _build(kind, fields)
-    except (TypeError, ValueError, KeyError, OverflowError) as error:
-        raise ProtocolError(f"{what} {kind.__name__}: {error}") from error
+    except (TypeError, ValueError, KeyError, OverflowError, RecursionError) as error:
+        raise ProtocolError(f"{what} {kind.__name__}: {str(error)[:200]}") from error
 
 
 def _build(kind: type[Any], fields: Any) -> Any:
@@ -72,7 +73,7 @@ def _build(kind: type[Any], fields: Any) -> Any:
     hints = _hints(typing.cast(Hashable, kind))
     unknown = sorted(set(fields) - set(hints))
     if unknown:
-        raise TypeError(f"unknown field {unknown[0]!r}")
+        raise TypeError(f"unknown field {unknown[0]!r:.60}")
     return kind(**{name: _convert(hints[name], value) for name, value in fields.items()})
 
 

@@ -84,10 +84,11 @@ def parse(line: bytes) -> dict[str, Any]:
 
 def _entry(fields: dict[str, Any], line: bytes) -> Entry:
     kind = fields.get("kind")
+    shown = f"{kind!r:.40}" if isinstance(kind, str) else "no kind"
     try:
         record: Record
         if not isinstance(kind, str):
-            raise TypeError(f"kind: wanted text, got {kind!r:.40}")
+            raise TypeError(f"wanted text, got {type(kind).__name__}")
         if kind in KINDS:
             record = _build(KINDS[kind], fields)
         else:
@@ -100,9 +101,9 @@ def _entry(fields: dict[str, Any], line: bytes) -> Entry:
             check=_converter(str | None)(fields.get("check")),
         )
     except KeyError as error:
-        raise BadLineError(f"{kind!r:.40}: no field {error.args[0]!r:.40}") from error
-    except (TypeError, ValueError, OverflowError) as error:
-        raise BadLineError(f"{kind!r:.40}: {error}") from error
+        raise BadLineError(f"{shown}: no field {error.args[0]!r:.40}") from error
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise BadLineError(f"{shown}: {str(error)[:200]}") from error
 
 
 def _sum(head: bytes) -> bytes:

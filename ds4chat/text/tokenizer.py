@@ -209,7 +209,7 @@ def _pre_tokenizer(pre: str, where: str) -> pre_tokenizers.PreTokenizer:
     if kind is None:
         known = ", ".join(sorted(PRE_TOKENIZERS))
         raise ModelFileError(
-            f"{where}: tokenizer.ggml.pre is {pre!r}; known: {known}",
+            f"{where}: tokenizer.ggml.pre is {pre!r:.60}; known: {known}",
             "use a DeepSeek-V4-Flash file, or one whose tokenizer splits like these",
         )
     if kind == _BYTE_LEVEL:
