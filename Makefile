@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: chat setup fmt lint types imports quick test test-gpu slow snap bench size check
+.PHONY: chat setup fmt lint types imports quick test test-gpu slow snap bench fuzz size check
 
 chat: $(STAMP)
 	$(BIN)/ds4chat $(ARGS)
@@ -46,6 +46,10 @@ snap: $(STAMP)
 
 bench: $(STAMP)
 	$(BIN)/ds4chat bench open
+
+# Five minutes of CPU for each target; `make fuzz SECONDS=20 TARGET=themes` is a look at one.
+fuzz: $(STAMP)
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),300) $(foreach name,$(TARGET),--target $(name)) $(FUZZ)
 
 size: $(STAMP)
 	$(BIN)/python -m tests.sizes
