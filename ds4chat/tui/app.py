@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-from textual.app import App
+from textual.app import App, SuspendNotSupported
+from textual.binding import Binding, BindingType
 from textual.driver import Driver
 
 from ds4chat import paths
@@ -13,7 +14,7 @@ from ds4chat.errors import Ds4Error
 from ds4chat.protocol.commands import Load
 from ds4chat.protocol.engine import EngineLink
 from ds4chat.protocol.events import EngineFailed, Event
-from ds4chat.tui import memory, terminal_input, terminal_output, themes
+from ds4chat.tui import job_control, memory, terminal_input, terminal_output, themes
 from ds4chat.tui.bridge import EngineReported
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.chat import ChatScreen
@@ -42,6 +43,9 @@ class Ds4ChatApp(App[None]):
     TITLE = ""
     ENABLE_COMMAND_PALETTE = True
     COMMANDS: ClassVar = set()
+    BINDINGS: ClassVar[list[BindingType]] = [  # on every screen; the chat's table has the key
+        Binding("ctrl+z", "suspend_process", show=False, priority=True, id="suspend"),
+    ]
 
     def __init__(self, link: EngineLink, load: Load, options: ChatOptions) -> None:
         found = themes.load_themes(options.themes_dirs or (paths.themes_dir(),))
@@ -95,3 +99,14 @@ class Ds4ChatApp(App[None]):
         """Close the engine, then leave."""
         await asyncio.to_thread(self._link.close)
         self.exit()
+
+    def action_suspend_process(self) -> None:
+        """Back to the shell until `fg`; the engine works on until the pipe between is full."""
+        if not job_control.has_shell():
+            self.chat_screen.hint(job_control.NO_SHELL)
+            return
+        try:
+            with self.suspend():
+                job_control.stop_group()
+        except SuspendNotSupported:
+            self.chat_screen.hint("This terminal cannot be given back to the shell")

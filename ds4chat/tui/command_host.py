@@ -73,6 +73,9 @@ class CommandHost(Protocol):
     def action_keys(self) -> None:
         """Show the key list."""
 
+    def action_suspend(self) -> None:
+        """Go back to the shell until `fg`."""
+
     def action_quit(self) -> None:
         """Leave."""
 

@@ -253,6 +253,7 @@ def _table() -> dict[str, SlashCommand]:
         row("help", "words, keys and commands", lambda host, _: host.action_help()),
         row("keys", "the key list", lambda host, _: host.action_keys()),
         row("quit", "leave", lambda host, _: host.action_quit()),
+        row("suspend", "to the shell; fg returns", lambda host, _: host.action_suspend()),
         row("new", "a new, empty conversation", lambda host, _: host.chat.new_chat()),
         row("clear", "the same as /new", lambda host, _: host.chat.new_chat()),
         row("retry", "answer the last message again", lambda host, _: host.chat.retry()),

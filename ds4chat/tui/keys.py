@@ -150,6 +150,12 @@ SCREEN_KEYS = (
         summary="copy the last answer",
     ),
     KeyRow(keys="alt+y", action="copy_code", shown="Alt+Y", summary="copy the last code block"),
+    KeyRow(
+        keys="ctrl+z",
+        action="suspend",
+        shown="^Z",
+        summary="back to the shell; fg brings the chat back, a reply is not lost",
+    ),
     KeyRow(keys="ctrl+q", action="quit", shown="^Q", label="quit", summary="quit"),
 )
 
@@ -158,6 +164,7 @@ PROMPT_KEYS = (
     ("Shift+Enter, ^J, Alt+Enter", "new line"),
     ("Tab", "complete a slash command"),
     ("Up, Down", "earlier messages (that begin as what is typed); a waiting one first"),
+    ("^_ (also ^/), ^Y", "undo and redo in the prompt"),
     ("PageUp, PageDown", "scroll the transcript"),
     ("On a marked turn", "Enter tokens, c copy, y copy code, e edit, r retry, g ghosts"),
     ("Click on a token", "its round: drafts, confidences, outcome, times"),

@@ -14,7 +14,9 @@ from tests.terminal import Terminal
 
 PROGRAM = "tests.scripted_chat"
 ANSWER = "café"  # stands in the reply, not in the question
-F2, ALT_2, ALT_UP, CTRL_F, CTRL_G = "\x1bOQ", "\x1b2", "\x1b[1;3A", "\x06", "\x07"
+F2, ALT_2, ALT_UP, CTRL_F, CTRL_G, CTRL_Z = (
+    "\x1bOQ", "\x1b2", "\x1b[1;3A", "\x06", "\x07", "\x1a",
+)  # fmt: skip
 
 Open = Callable[..., Terminal]
 
@@ -26,9 +28,9 @@ def start(tmp_path: Path) -> Iterator[Open]:
     model.touch()
     found: list[Terminal] = []
 
-    def start(**environ: str) -> Terminal:
+    def start(*shell: str, **environ: str) -> Terminal:
         home = {"HOME": str(tmp_path), "XDG_CONFIG_HOME": "", "XDG_STATE_HOME": ""}
-        terminal = Terminal(PROGRAM, str(model), environ=home | environ)
+        terminal = Terminal(*shell, PROGRAM, str(model), environ=home | environ)
         found.append(terminal)
         terminal.until_shown("scripted")
         return terminal
@@ -107,3 +109,46 @@ def test_sixteen_colours_keep_sources_apart_and_their_attributes(start: Open) ->
     assert accepted
     assert fallback
     assert plain
+
+
+@pytest.mark.parametrize("screen", ["", F2], ids=["chat", "settings"])
+def test_ctrl_z_goes_to_the_shell_and_back(start: Open, screen: str) -> None:
+    terminal = start("tests.job_shell")
+    terminal.write("typed" + screen)
+    terminal.until_shown("Settings · Enter changes" if screen else "typed")
+    terminal.write(CTRL_Z)
+    terminal.until_shown("stopped, cooked")
+    assert terminal.raw.rindex("\x1b[?1049l") < terminal.raw.rindex("stopped,")
+    n_before = len(terminal.raw)
+    terminal.write("fg\n")
+    terminal.until(lambda raw: "typed" in raw[n_before:])
+    assert "\x1b[?1049h" in terminal.raw[n_before:]
+    terminal.write("\x11")
+    assert terminal.end() == 0
+
+
+def test_a_reply_goes_on_behind_the_shell(start: Open) -> None:
+    terminal = start("tests.job_shell")
+    terminal.write("tell me\r" + CTRL_Z)
+    terminal.until_shown("stopped, cooked")
+    terminal.write("fg\n")
+    terminal.until_shown("tok/s ·")
+    terminal.write("\x11")
+    assert terminal.end() == 0
+
+
+def test_ctrl_z_without_a_shell_says_so(start: Open) -> None:
+    terminal = start()
+    terminal.write(CTRL_Z)
+    terminal.until_shown("no shell is here that could bring the chat back")
+    terminal.write("\x11")
+    assert terminal.end() == 0
+
+
+def test_undo_has_the_shells_key(start: Open) -> None:
+    terminal = start()
+    terminal.write("some words")
+    terminal.until_shown("some words")
+    n_before = len(terminal.raw)
+    terminal.write("\x1f")
+    terminal.until(lambda raw: "Ask something" in raw[n_before:])

@@ -349,6 +349,10 @@ class ChatScreen(KeepingScreen):
         """Copy the last code block."""
         commands.execute(self, "copy", "code")
 
+    def action_suspend(self) -> None:
+        """Back to the shell until `fg`."""
+        self.app.action_suspend_process()
+
     def action_quit(self) -> None:
         """Leave; the app closes the engine."""
         self.run_worker(self.app.action_quit(), group="quit", exclusive=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ClassVar
 
 from textual import events
@@ -16,6 +17,7 @@ from ds4chat.tui.markdown.clean import clean
 
 _NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter", "ctrl+enter")
 _NOT_OURS = {"f6", "f7", "pageup", "pagedown"}  # keys of TextArea that the chat needs
+_UNDO = "ctrl+underscore,super+z"  # as in a shell: Ctrl+Z suspends
 
 
 _LINE_ENDS = re.compile("\r\n|[\r\x85\u2028\u2029]")
@@ -33,7 +35,9 @@ def safe(text: str) -> str:
 
 def _kept_bindings() -> list[BindingType]:
     return [
-        binding
+        replace(binding, key=_UNDO)
+        if isinstance(binding, Binding) and binding.action == "undo"
+        else binding
         for binding in TextArea.BINDINGS
         if not (isinstance(binding, Binding) and binding.key in _NOT_OURS)
     ]
