@@ -51,6 +51,9 @@ bench: $(STAMP)
 fuzz: $(STAMP)
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),300) $(foreach name,$(TARGET),--target $(name)) $(FUZZ)
 
+cycles: $(STAMP)
+	$(BIN)/python -m tests.cycles --n 1000 $(ARGS)
+
 size: $(STAMP)
 	$(BIN)/python -m tests.sizes
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 
 from ds4chat.cli.doctor_child import Ask
@@ -41,11 +44,11 @@ def watch(argv: Sequence[str], section: str, limit_s: float) -> list[Finding]:
         out, err = process.communicate(timeout=limit_s)
         trouble = _trouble(process.returncode)
     except subprocess.TimeoutExpired:
-        process.kill()
+        _end(process)
         out, err = process.communicate()
         trouble = f"took longer than {limit_s:g} s"
     finally:
-        process.kill()  # interrupted: leave nothing behind
+        _end(process)  # interrupted: leave nothing behind
         process.wait()
     found = [row for line in out.splitlines() for row in _read(line)]
     if trouble:
@@ -57,6 +60,12 @@ def watch(argv: Sequence[str], section: str, limit_s: float) -> list[Finding]:
             )
         )  # fmt: skip
     return found
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End it and what it started, a compiler for example."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _trouble(status: int) -> str:

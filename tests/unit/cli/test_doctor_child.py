@@ -1,0 +1,178 @@
+"""The checks of `ds4chat doctor` that run in a process of their own."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ds4chat.cli import doctor_child, doctor_run
+from ds4chat.cli.doctor_child import Ask, check_files, check_fit, check_open
+from ds4chat.cli.doctor_finding import Finding, Mark
+from ds4chat.engine.backend import choose_backend
+from ds4chat.engine.fit import Memory, Needs
+from ds4chat.engine.op_probe import OpResult
+from tests.engines import SMALL
+from tests.make_pair import PairPaths, make_pair
+
+GIB = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> PairPaths:
+    return make_pair(tmp_path_factory.mktemp("pair"), seed=31, **SMALL)
+
+
+def ask(pair: PairPaths, **changed: str) -> Ask:
+    return replace(Ask(model=str(pair.base), support=str(pair.support)), **changed)  # type: ignore[arg-type]
+
+
+def failures(findings: list[Finding]) -> list[Finding]:
+    found = [finding for finding in findings if finding.mark is Mark.FAIL]
+    assert all(finding.fix for finding in found)
+    return found
+
+
+def test_a_pair_in_order(pair: PairPaths) -> None:
+    found = {finding.name: finding for finding in check_files(ask(pair))}
+    assert {finding.mark for finding in found.values()} == {Mark.OK}
+    assert "tiny V4" in found["model file"].found
+    assert found["support file"].found.endswith("blocks of 5; fits the model")
+    assert found["tokenizer"].found == "512 tokens, joyai-llm"
+
+
+def test_without_a_support_file_it_says_what_that_costs(pair: PairPaths) -> None:
+    found = list(check_files(ask(pair, support="")))
+    assert [f.mark for f in found] == [Mark.OK, Mark.OK, Mark.WARN]
+    assert "--support" in found[-1].fix
+
+
+def test_the_two_files_swapped(pair: PairPaths) -> None:
+    (found,) = check_files(ask(pair, model=str(pair.support), support=str(pair.base)))
+    assert found.mark is Mark.FAIL
+    assert "not a model" in found.found
+
+
+def test_a_support_file_of_another_model(pair: PairPaths, tmp_path: Path) -> None:
+    other = make_pair(tmp_path, seed=1, **{**SMALL, "head_dim": 192})
+    found = list(check_files(ask(pair, support=str(other.support))))
+    assert next(f.name for f in failures(found)) == "support file"
+
+
+def test_a_file_that_is_no_gguf(pair: PairPaths, tmp_path: Path) -> None:
+    (tmp_path / "x.gguf").write_bytes(b"nothing at all, for long enough")
+    (found,) = check_files(ask(pair, model=str(tmp_path / "x.gguf")))
+    assert (found.mark, found.name) == (Mark.FAIL, "model file")
+    found = list(check_files(ask(pair, support=str(tmp_path / "x.gguf"))))[-1]
+    assert (found.mark, found.name) == (Mark.FAIL, "support file")
+
+
+def test_a_truncated_model(pair: PairPaths, tmp_path: Path) -> None:
+    short = tmp_path / "short.gguf"
+    short.write_bytes(pair.base.read_bytes()[:-4096])
+    assert failures(list(check_files(ask(pair, model=str(short)))))
+
+
+def test_a_small_pair_is_opened_and_tried(pair: PairPaths) -> None:
+    (found,) = check_open(replace(ask(pair), cpu_blas=False, backend="cpu"))
+    assert found.mark is Mark.OK
+    assert "exact" in found.found
+
+
+def test_a_large_pair_is_not(pair: PairPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor_child, "SMALL_BYTES", 1000)
+    (found,) = check_open(ask(pair))
+    assert found.mark is Mark.OK
+    assert "not opened" in found.found
+
+
+NEEDS = Needs(weights=8 * GIB, fixed=GIB, token=1024.0 * 1024)
+MEMORY = Memory(usable=16 * GIB, total=32 * GIB, what="this machine")
+
+
+def test_memory_that_fits_is_short_or_hopeless() -> None:
+    assert check_fit(NEEDS, MEMORY, 1024, is_asked=False).mark is Mark.OK
+    short = check_fit(NEEDS, MEMORY, 32768, is_asked=True)
+    assert short.mark is Mark.WARN
+    assert "--ctx" in short.fix
+    hopeless = check_fit(replace(NEEDS, weights=40 * GIB), MEMORY, 1024, is_asked=False)
+    assert hopeless.mark is Mark.FAIL
+    assert "40.0 GiB" in hopeless.found
+
+
+@pytest.mark.parametrize(
+    ("is_row_exact", "nmse", "mark"),
+    [(True, 1e-13, Mark.OK), (False, 1e-13, Mark.WARN), (True, 1e-3, Mark.FAIL),
+     (False, float("inf"), Mark.FAIL)],
+)  # fmt: skip
+def test_an_operation_is_right_loose_or_wrong(
+    is_row_exact: bool, nmse: float, mark: Mark
+) -> None:
+    result = OpResult(name="product", is_row_exact=is_row_exact, nmse=nmse)
+    found = doctor_child._judge(result, choose_backend("cpu"))
+    assert found.mark is mark
+    assert mark is Mark.OK or found.fix
+
+
+@pytest.mark.parametrize(
+    ("is_used", "is_right", "mark"),
+    [(True, True, Mark.OK), (False, True, Mark.WARN), (True, False, Mark.FAIL)],
+)
+def test_the_fast_product(is_used: bool, is_right: bool, mark: Mark) -> None:
+    found = doctor_child._fast_product("fast", is_used=is_used, is_right=is_right)
+    assert found.mark is mark
+
+
+def test_no_compiler_is_a_warning_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "linux")
+    (found,) = doctor_child._products("stock CPU products: there is no C compiler", "cpu")
+    assert found.mark is Mark.WARN
+    assert "compiler" in found.fix
+    (found,) = doctor_child._products("", "cpu")
+    assert found.mark is Mark.OK
+    (found,) = doctor_child._products("", "metal")
+    assert "not needed" in found.found
+
+
+def test_an_unknown_backend_names_the_others() -> None:
+    backend, (found,) = doctor_child._backend("cuda" if sys.platform == "darwin" else "metal")
+    assert backend is None
+    assert found.mark is Mark.FAIL
+    assert "cpu" in found.found
+
+
+# The process.
+
+
+def script(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_talk_between_findings_is_passed_over() -> None:
+    row = '{"section": "a", "name": "b", "mark": "ok", "found": "c", "fix": ""}'
+    code = f"print('hello'); print('[]'); print('{row}'); print('{{}}')"
+    (found,) = doctor_run.watch(script(code), "compute", 60)
+    assert (found.section, found.name, found.mark) == ("a", "b", Mark.OK)
+
+
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("raise ImportError('libx is gone')", "libx is gone"),
+        ("import os; os.abort()", "SIGABRT"),
+        ("import sys; sys.exit(3)", "exit code 3"),
+    ],
+)
+def test_a_crash_is_a_finding(code: str, words: str) -> None:
+    (found,) = doctor_run.watch(script(code), "compute", 60)
+    assert (found.section, found.mark) == ("compute", Mark.FAIL)
+    assert words in found.found
+    assert found.fix
+
+
+def test_silence_is_a_finding() -> None:
+    (found,) = doctor_run.watch(script("import time; time.sleep(600)"), "compute", 0.1)
+    assert found.mark is Mark.FAIL
+    assert "longer than 0.1 s" in found.found
