@@ -48,6 +48,7 @@ MAX_HEADER = 100_000_000
 
 _LENGTH_BYTES = 8
 _MAX_DIMS = 16
+_MAX_VALUES = 1 << 59
 _METADATA = "__metadata__"
 _HINT = "The file is damaged, or was not written as safetensors."
 
@@ -160,7 +161,7 @@ class _Reader:
         dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
         if not isinstance(dtype, str) or dtype not in DTYPES:
             self._fail(f"tensor '{shown}' has the unknown type {printable(str(dtype))}")
-        if not _are_sizes(shape) or len(shape) > _MAX_DIMS:
+        if not _are_sizes(shape) or len(shape) > _MAX_DIMS or _is_absurd(shape):
             self._fail(f"tensor '{shown}' has the impossible shape {printable(str(shape))}")
         if not _are_sizes(offsets) or len(offsets) != 2:
             self._fail(f"tensor '{shown}' has the offsets {printable(str(offsets))}")
@@ -201,6 +202,11 @@ def _are_sizes(values: Any) -> bool:
     return isinstance(values, list) and all(
         isinstance(v, int) and not isinstance(v, bool) and 0 <= v < 1 << 63 for v in values
     )
+
+
+def _is_absurd(shape: list[int]) -> bool:
+    """Whether no array can have it: NumPy counts its bytes as if no dimension were 0."""
+    return math.prod(max(1, size) for size in shape) >= _MAX_VALUES
 
 
 def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

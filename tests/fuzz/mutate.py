@@ -11,8 +11,10 @@ INTS = (
     1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40, (1 << 53) + 1, 1 << 62, (1 << 63) - 1, 1 << 63,
     (1 << 64) - 2, (1 << 64) - 1,
 )  # fmt: skip
-FLOATS = (0.0, -0.0, 1.0, -1.0, 1e-320, 1e-38, 1e38, 1e308, float("nan"), float("inf"))
-FLOATS += (float("-inf"), 0.5, 3.4e38)
+FLOATS = (
+    0.0, -0.0, 0.5, 1.0, -1.0, 1e-320, 1e-38, 1e38, 3.4e38, 1e308, float("nan"), float("inf"),
+    float("-inf"),
+)  # fmt: skip
 BAD_UTF8 = (
     b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\xe2\x80", b"\x80",
     b"\xfe\xff",

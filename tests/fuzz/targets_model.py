@@ -13,6 +13,7 @@ from ds4chat.draft.binding import bind_draft
 from ds4chat.draft.metadata import read_draft_config
 from ds4chat.formats.gguf import GgufFile
 from ds4chat.formats.keys import KeyReader
+from ds4chat.formats.values import STRING
 from ds4chat.formats.vocab import read_tokenizer
 from ds4chat.model.binding import bind_target
 from ds4chat.model.metadata import read_target_config
@@ -20,7 +21,7 @@ from ds4chat.text.detok import Detokenizer
 from tests.fuzz import mutate_gguf
 from tests.fuzz.case import Files, Odd, Target
 from tests.fuzz.mutate import hostile_text
-from tests.gguf_sketch import STRING, Array, Sketch, small
+from tests.gguf_sketch import Array, Sketch, small
 from tests.make_pair import make_pair
 
 MODEL, SUPPORT = "model.gguf", "support.gguf"

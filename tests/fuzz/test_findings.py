@@ -19,6 +19,7 @@ from ds4chat.engine import owner, snapshot_files
 from ds4chat.errors import ModelFileError, ProtocolError, SettingsError, SnapshotError
 from ds4chat.formats import safetensors
 from ds4chat.formats.gguf import GgufFile
+from ds4chat.formats.values import STRING
 from ds4chat.formats.vocab import read_tokenizer
 from ds4chat.model.metadata import read_target_config
 from ds4chat.protocol import codec
@@ -27,7 +28,7 @@ from ds4chat.tui import files, keymap, themes
 from ds4chat.tui.history import History
 from tests.fuzz.targets_model import pair, vocabulary
 from tests.fuzz.targets_session import signed
-from tests.gguf_sketch import F64, STRING, Sketch
+from tests.gguf_sketch import F64, Sketch
 
 HUGE = "9" * 5000  # more digits than Python turns into a number
 
@@ -203,6 +204,15 @@ def test_doubled_names_are_found_in_linear_time() -> None:
     header = f"{{{inner}}}".encode()
     raw = len(header).to_bytes(8, "little") + header
     with cpu_limit(10.0), pytest.raises(SnapshotError, match="'e59999' is there twice"):
+        safetensors.decode(raw, "x")
+
+
+@pytest.mark.parametrize("shape", [[0, (1 << 63) - 1], [0, 1 << 61], [1 << 40, 0, 1 << 40]])
+def test_a_shape_of_nothing_may_still_be_impossible(shape: list[int]) -> None:
+    entry = {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}
+    header = json.dumps({"x": entry}).encode()
+    raw = len(header).to_bytes(8, "little") + header
+    with pytest.raises(SnapshotError, match="impossible shape"):
         safetensors.decode(raw, "x")
 
 
