@@ -205,8 +205,8 @@ def _are_sizes(values: Any) -> bool:
 
 
 def _is_absurd(shape: list[int]) -> bool:
-    """Whether no array can have it: NumPy counts its bytes as if no dimension were 0."""
-    return math.prod(max(1, size) for size in shape) >= _MAX_VALUES
+    """Whether it is of nothing and yet no array can have it: NumPy passes over the zeros."""
+    return 0 in shape and math.prod(max(1, size) for size in shape) >= _MAX_VALUES
 
 
 def _no_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
