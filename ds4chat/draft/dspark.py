@@ -139,9 +139,8 @@ class Drafter:
             q, _ = make_queries(q_a, weights.attn, block.n_heads, block.rms_eps, table)
             rows = make_kv(kv, weights.attn.kv_norm, block.rms_eps, table, self._fp8_split)
             out = attend(q, gather_keys([ring, rows], is_live), mask, weights.attn.sink)
-            streams = write_streams(
-                streams, mix, finish(out, weights.attn, block.n_groups, table)
-            )
+            out = finish(out, weights.attn, block.n_groups, table, x.dtype)
+            streams = write_streams(streams, mix, out)
             mixed, mix = read_streams(streams, weights.hc_ffn)
             x = rms_norm(mixed, weights.ffn.norm, block.rms_eps).astype(self.dtype)
             streams = write_streams(streams, mix, feed_forward(x, ids, weights.ffn, block))

@@ -26,7 +26,7 @@ def build_target(source: WeightSource, config: TargetConfig) -> TargetWeights:
         blocks.append(_build_layer(source, config, i))
         mx.eval(small_arrays(blocks[-1]))
     return TargetWeights(
-        embed=source.matrix("token_embd.weight"),
+        embed=source.embedding(),
         blocks=tuple(blocks),
         head=build_head(source, config.block, "output_hc_", "output_norm.weight"),
         output=source.linear("output.weight"),

@@ -1,16 +1,23 @@
-"""Weights out of a GGUF file, one tensor at a time, in the form that a backend multiplies."""
+"""Weights out of a GGUF file, one tensor at a time, in the form that a backend multiplies.
+
+What stays in blocks is streamed to the device in chunks and never lies whole in host memory.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
 
 import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
 from ds4chat.formats.gguf import GgufFile, TensorEntry
+from ds4chat.formats.stream import TensorStream
+from ds4chat.ops.blocks import Blocks, upload
 from ds4chat.ops.linear import Dense, Fused, Linear, Packed, dense, fuse, pack_mxfp4, pack_q8_0
 
 OnBytes = Callable[[int], None]
@@ -19,7 +26,7 @@ OnBytes = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Packing:
-    """How blocks stay packed, and how many bytes each byte of the file then takes."""
+    """One of MLX's own layouts, and how many bytes each byte of the file then takes."""
 
     pack: Callable[[NDArray[np.uint8], tuple[int, ...]], Packed]
     growth: float
@@ -29,14 +36,16 @@ _PACKINGS = {
     "Q8_0": _Packing(pack=pack_q8_0, growth=40 / 34),  # scale and bias are floats
     "MXFP4": _Packing(pack=pack_mxfp4, growth=1.0),
 }
+_EMBEDDING = "token_embd.weight"
+_FLOAT_TYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Storage:
     """How a backend keeps weights.
 
-    `keeps_blocks`: Q8_0 and MXFP4 stay packed; else everything is unpacked to float32.
-    `dtype` is the type of activations.
+    `keeps_blocks`: matrices stay as packed as in the file, but for float32 islands; else
+    everything is unpacked to float32. `dtype` is the type of activations.
     """
 
     dtype: mx.Dtype
@@ -44,14 +53,19 @@ class Storage:
 
     def resident_bytes(self, entry: TensorEntry) -> int:
         """About how much memory a tensor takes once it is read."""
-        packing = _PACKINGS.get(entry.quant.name) if entry.quant is not None else None
-        if self.keeps_blocks and packing is not None:
-            return math.ceil(entry.n_bytes * packing.growth)
-        return math.prod(entry.shape) * 4
+        name = entry.quant.name if entry.quant is not None else ""
+        if not self.keeps_blocks or not name:
+            return math.prod(entry.shape) * 4
+        if name in _PACKINGS:
+            return math.ceil(entry.n_bytes * _PACKINGS[name].growth)
+        is_island = name in ("F16", "BF16") and entry.name != _EMBEDDING
+        return entry.n_bytes * (2 if is_island else 1)
 
 
 class WeightSource:
     """Reads bound tensors by their canonical name. Reports bytes as it goes.
+
+    A context manager: `close` ends the threads that read ahead.
 
     `spoiled` names the tensors read so far that hold NaN or infinity.
     """
@@ -69,6 +83,23 @@ class WeightSource:
         self._read: set[str] = set()
         self.storage = storage
         self.spoiled: list[str] = []
+        self._stream = TensorStream(gguf) if storage.keeps_blocks else None
+
+    def close(self) -> None:
+        """Let go of threads and files."""
+        if self._stream is not None:
+            self._stream.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def has(self, name: str) -> bool:
         """Whether the file has this tensor."""
@@ -100,7 +131,16 @@ class WeightSource:
 
     def matrix(self, name: str) -> mx.array:
         """A tensor as float32 on the device, in NumPy shape."""
-        return mx.array(self.values(name))
+        blocks = self._blocks(name)
+        return mx.array(self.values(name)) if blocks is None else blocks.values()
+
+    def embedding(self, name: str = _EMBEDDING) -> mx.array:
+        """Rows to pick from, on a GPU in their own float type where they have one."""
+        quant = self._entries[name].quant
+        blocks = self._blocks(name) if quant is None or quant.name in _FLOAT_TYPES else None
+        if blocks is None:
+            return self.matrix(name)
+        return blocks.raw.view(_FLOAT_TYPES[blocks.quant.name])
 
     def table(self, name: str) -> mx.array:
         """An integer tensor as int32 on the device."""
@@ -112,16 +152,27 @@ class WeightSource:
     def linear(self, name: str, *, is_island: bool = False) -> Linear:
         """A weight `[out, in]` or `[E, out, in]`; islands are multiplied in float32."""
         packed = None if is_island else self._packed(name)
-        return packed or dense(self.values(name), mx.float32)
+        if packed is not None:
+            return packed
+        blocks = self._blocks(name)
+        if blocks is None:
+            return dense(self.values(name), mx.float32)
+        if not is_island:
+            return blocks
+        weight = mx.contiguous(blocks.values().swapaxes(-1, -2))
+        mx.eval(weight)
+        return Dense(weight=weight)
 
     def fused(self, names: Sequence[str], islands: frozenset[str] = frozenset()) -> Fused:
         """Several weights with one input."""
         return fuse([self.linear(n, is_island=n in islands) for n in names])
 
-    def grouped(self, name: str, n_groups: int) -> mx.array:
-        """A weight `[G*R, in]` as `(G, in, R)` float32."""
+    def grouped(self, name: str, n_groups: int) -> Linear:
+        """A weight `[G*R, in]` for `Linear.grouped`."""
+        if self.storage.keeps_blocks:
+            return self.linear(name)
         values = self.values(name)
-        return dense(values.reshape(n_groups, -1, values.shape[-1]), mx.float32).weight
+        return dense(values.reshape(n_groups, -1, values.shape[-1]), mx.float32)
 
     def stacked_experts(self, names: Sequence[str], shared: Sequence[str] = ()) -> Dense:
         """Expert stacks side by side as one `(E, in, sum of out)`, the shared one last."""
@@ -145,6 +196,22 @@ class WeightSource:
             self._spoil(name)
         self._count(name)
         return packed
+
+    def _blocks(self, name: str) -> Blocks | None:
+        """The tensor's bytes on the device; None where everything is unpacked.
+
+        A scale that is not finite becomes NaN, as in `values`.
+        """
+        entry = self._entries[name]
+        if self._stream is None or entry.quant is None:
+            return None
+        raw = upload(self._stream.chunks(entry)).reshape(*entry.shape[:-1], -1)
+        blocks = Blocks(raw=raw, quant=entry.quant)
+        if not blocks.is_finite():
+            blocks = blocks.with_nan()
+            self._spoil(name)
+        self._count(name)
+        return blocks
 
     def _spoil(self, name: str) -> None:
         stored = self._entries[name].name

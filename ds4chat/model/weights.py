@@ -33,7 +33,7 @@ class AttentionWeights:
     q_b: Linear
     kv_norm: mx.array
     sink: mx.array
-    out_a: mx.array  # (G, H/G * d, R)
+    out_a: Linear  # of G groups, [H/G * d, R] each
     out_b: Linear
     compressor: CompressorWeights | None = None
     index_compressor: CompressorWeights | None = None

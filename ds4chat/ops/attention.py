@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from ds4chat.ops.linear import Linear
+
 
 def gather_keys(parts: list[mx.array], is_live: mx.array) -> mx.array:
     """Put `(n_i, d)` rows behind the sink's zero slot; rows that no query sees become zero.
@@ -45,17 +47,16 @@ def attend(q: mx.array, keys: mx.array, mask: mx.array, sink: mx.array) -> mx.ar
     return (weights @ keys).reshape(length, n_heads, d)
 
 
-def project_groups(out: mx.array, weight: mx.array, n_groups: int) -> mx.array:
+def project_groups(out: mx.array, weight: Linear, n_groups: int) -> mx.array:
     """Grouped output projection: heads in `n_groups` consecutive groups, each its own matrix.
 
     Args:
         out: `(L, H, d)`.
-        weight: `(G, H/G * d, R)`.
+        weight: of G matrices `[H/G * d, R]`, as `Linear.grouped` wants them.
         n_groups: G.
 
     Returns:
         `(L, G * R)`.
     """
     length = out.shape[0]
-    grouped = out.reshape(length, n_groups, -1).swapaxes(0, 1).astype(weight.dtype)
-    return (grouped @ weight).swapaxes(0, 1).reshape(length, -1)
+    return weight.grouped(out.reshape(length, n_groups, -1)).reshape(length, -1)

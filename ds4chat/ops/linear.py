@@ -1,8 +1,8 @@
 """Products with weights, one function whatever the storage format.
 
 On the CPU a weight is float32, stored `[in, out]` so that `x @ w` reads it in order; several
-products that share an input are one matrix. On a GPU Q8_0 and MXFP4 stay in their blocks (as
-MLX's own layouts, value for value); the other formats are unpacked without loss.
+products that share an input are one matrix. On a GPU weights stay in blocks: Q8_0 and MXFP4 in
+MLX's own layouts (value for value), other formats as the file has them (`ops/blocks.py`).
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from ds4chat.ops.blocks import Blocks
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dense:
-    """A weight `[in, out]`, or `[E, in, out]` for experts, in one floating type."""
+    """A weight `[in, out]`, or `[E, in, out]` for experts or groups, in one floating type."""
 
     weight: mx.array
 
@@ -28,6 +30,11 @@ class Dense:
     def expert(self, x: mx.array, expert_idx: mx.array) -> mx.array:
         """`(L, 1 or k, 1, in)` with `(L, k)` expert ids to `(L, k, 1, out)`."""
         return mx.gather_mm(x.astype(self.weight.dtype), self.weight, rhs_indices=expert_idx)
+
+    def grouped(self, x: mx.array) -> mx.array:
+        """`(L, G, in)` through the G matrices of `(G, in, R)`: `(L, G, R)`."""
+        rows = x.swapaxes(0, 1).astype(self.weight.dtype)
+        return (rows @ self.weight).swapaxes(0, 1)
 
     @property
     def n_out(self) -> int:
@@ -77,6 +84,25 @@ class Packed:
             mode=self.mode,
         )
 
+    def grouped(self, x: mx.array) -> mx.array:
+        """`(L, G, in)` through G matrices, one above the other: `(L, G, out / G)`."""
+        n_groups = x.shape[1]
+
+        def cut(a: mx.array) -> mx.array:
+            return a.reshape(n_groups, -1, a.shape[-1])
+
+        out = mx.quantized_matmul(
+            x.swapaxes(0, 1),
+            cut(self.weight),
+            cut(self.scales),
+            None if self.biases is None else cut(self.biases),
+            transpose=True,
+            group_size=self.group_size,
+            bits=self.bits,
+            mode=self.mode,
+        )
+        return out.swapaxes(0, 1)
+
     @property
     def n_out(self) -> int:
         """Width of the output."""
@@ -87,7 +113,7 @@ class Packed:
         return [a for a in (self.weight, self.scales, self.biases) if a is not None]
 
 
-Linear = Dense | Packed
+Linear = Dense | Packed | Blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,11 +39,15 @@ def make_kv(
     return row if fp8_split is None else kv_round_trip(row, fp8_split)
 
 
-def finish(out: mx.array, w: AttentionWeights, n_groups: int, table: RopeTable) -> mx.array:
-    """Undo the rotation that values carry and project `(L, H, d)` to `(L, D)`."""
-    act = w.out_a.dtype
-    groups = project_groups(rotate(out, table, inverse=True), w.out_a, n_groups)
-    return w.out_b(groups.astype(act))
+def finish(
+    out: mx.array, w: AttentionWeights, n_groups: int, table: RopeTable, dtype: mx.Dtype
+) -> mx.array:
+    """Undo the rotation that values carry and project `(L, H, d)` to `(L, D)`.
+
+    `dtype` is the type of activations.
+    """
+    out = rotate(out, table, inverse=True).astype(dtype)
+    return w.out_b(project_groups(out, w.out_a, n_groups).astype(dtype))
 
 
 class Attention:
@@ -75,7 +79,7 @@ class Attention:
                 mask = self._choose(latent, inputs[6], w, cache, ratio_plan, table)
         keys = gather_keys(parts, ratio_plan.is_live)
         out = attend(q, keys, mask, w.sink)
-        return finish(out, w, b.n_groups, table)
+        return finish(out, w, b.n_groups, table, x.dtype)
 
     def _append_window(self, kv: mx.array, cache: LayerCache, plan: Plan) -> list[mx.array]:
         """Write the pass's rows and return the window rows to attend, in slot order."""

@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ds4chat.ops.attention import attend, gather_keys, project_groups
+from ds4chat.ops.linear import Dense
 from tests.reference import maths
 from tests.unit.ops.exact import double, normal, same_bits, single
 
@@ -84,7 +85,7 @@ def test_grouped_projection(n_groups: int) -> None:
     out = normal(14, 6, heads, DIM)
     stored = normal(15, n_groups * rank, heads // n_groups * DIM)
     weight = stored.reshape(n_groups, rank, -1).transpose(0, 2, 1)
-    found = double(project_groups(single(out), single(weight), n_groups))
+    found = double(project_groups(single(out), Dense(weight=single(weight)), n_groups))
     for row in range(6):
         wide = out[row].reshape(n_groups, -1).astype(np.float64)
         groups = stored.reshape(n_groups, rank, -1)

@@ -16,7 +16,7 @@ from ds4chat.ops.attention import attend, project_groups
 from ds4chat.ops.compressor import pool
 from ds4chat.ops.hyper import HyperWeights, Mix, collapse_streams, read_streams, write_streams
 from ds4chat.ops.indexer import choose_rows, score_rows
-from ds4chat.ops.linear import dense, fuse, pack_mxfp4, pack_q8_0
+from ds4chat.ops.linear import Dense, dense, fuse, pack_mxfp4, pack_q8_0
 from ds4chat.ops.moe import (
     ExpertWeights,
     route_scores,
@@ -95,7 +95,7 @@ def _attention_ops() -> dict[str, Op]:
 
     return {
         "attention": lambda s: attend(q[s], keys, mask[s], sink),
-        "grouped projection": lambda s: project_groups(q[s], grouped, 2),
+        "grouped projection": lambda s: project_groups(q[s], Dense(weight=grouped), 2),
         "rotation": turn,
         "kv round trip": lambda s: kv_round_trip(x[s], 64),
         "index round trip": lambda s: index_round_trip(x[s]),

@@ -1,0 +1,173 @@
+"""A weight that stays in its file's blocks, whatever their format, and is multiplied so.
+
+Stock MLX decodes a tile of it to float32 for each product: exact values and little memory, but
+slow. A kernel replaces the products, never the storage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from ds4chat.formats.quants import QuantFormat
+from ds4chat.ops.unpack import unpack
+
+_TILE_VALUES = 1 << 25  # decoded at once: 128 MB of float32
+_MXFP4_OVERFLOWS = 253  # from this exponent on its largest magnitude is infinite
+_FLOAT_TYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
+_MANY = 64  # expert choices of a pass from which each expert is decoded once for all rows
+
+
+# Where the halves stand that scale a block; MXFP4 has an exponent, floats scale nothing.
+_SCALES = {
+    "Q8_0": (0,),
+    "Q4_0": (0,),
+    "Q4_1": (0, 2),
+    "Q2_K": (80, 82),
+    "Q4_K": (0, 2),
+    "Q5_K": (0, 2),
+    "Q6_K": (208,),
+    "IQ2_XXS": (0,),
+}
+
+
+def upload(chunks: Iterable[NDArray[np.uint8]]) -> mx.array:
+    """Join chunks of bytes `(n,)` on the device; a chunk may be reused once the next is taken.
+
+    The join is a copy on purpose: an array made from NumPy lies in memory that MLX shares with
+    the host, on CUDA managed memory whose pages would move at first use.
+    """
+    parts = [mx.array(chunk) for chunk in chunks]
+    if len(parts) == 1:
+        parts = [parts[0][:1], parts[0][1:]]
+    joined = mx.concatenate(parts)
+    mx.eval(joined)
+    return joined
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """A weight `[out, in]` or `[E, out, in]` as `raw` `(..., out, row_bytes)` uint8."""
+
+    raw: mx.array
+    quant: QuantFormat
+
+    def __call__(self, x: mx.array) -> mx.array:
+        """`(L, in)` to `(L, out)`, in the type of `x`."""
+        wide = x.astype(mx.float32)
+        step = max(1, _TILE_VALUES // self.n_in)
+        parts = [
+            wide @ self._values(self.raw[start : start + step]).T
+            for start in range(0, self.n_out, step)
+        ]
+        joined = parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=-1)
+        return joined.astype(x.dtype)
+
+    def grouped(self, x: mx.array) -> mx.array:
+        """`(L, G, in)` through G matrices, one above the other: `(L, G, out / G)`."""
+        n_groups = x.shape[1]
+        weight = self._values(self.raw.reshape(n_groups, -1, self.raw.shape[-1]))
+        rows = x.astype(mx.float32).swapaxes(0, 1)
+        return (rows @ weight.swapaxes(1, 2)).swapaxes(0, 1).astype(x.dtype)
+
+    def expert(self, x: mx.array, expert_idx: mx.array) -> mx.array:
+        """`(L, 1 or k, 1, in)` with `(L, k)` expert ids to `(L, k, 1, out)`."""
+        if expert_idx.size >= _MANY:
+            return self._by_expert(x, expert_idx)
+        wide, out = x.astype(mx.float32), []
+        for j in range(expert_idx.shape[1]):
+            weight = self._values(self.raw[expert_idx[:, j]])
+            row = wide[:, j] if x.shape[1] > 1 else wide[:, 0]
+            out.append(row @ weight.swapaxes(1, 2))
+        return mx.stack(out, axis=1).astype(x.dtype)
+
+    def _by_expert(self, x: mx.array, expert_idx: mx.array) -> mx.array:
+        """The same for many rows: experts in tiles, each decoded once."""
+        length, k = expert_idx.shape
+        chosen = np.array(expert_idx).reshape(-1)  # sync: which experts a tile needs
+        order = np.argsort(chosen, kind="stable")
+        back = mx.array(np.argsort(order, kind="stable").astype(np.int32))
+        rows = mx.broadcast_to(x, (length, k, 1, self.n_in)).reshape(length * k, 1, self.n_in)
+        parts = []
+        for first, tile in self._tiles(chosen[order]):
+            weight = self._values(self.raw[first : first + self._n_together])
+            part = mx.gather_mm(
+                rows[mx.array(order[tile].astype(np.int32))].astype(mx.float32),
+                weight.swapaxes(1, 2),
+                rhs_indices=mx.array((chosen[order[tile]] - first).astype(np.uint32)),
+            ).astype(x.dtype)
+            mx.eval(part)  # sync: one tile's decoded weights at a time
+            parts.append(part)
+        return mx.concatenate(parts, axis=0)[back].reshape(length, k, 1, self.n_out)
+
+    def _tiles(self, chosen: NDArray[np.int64]) -> Iterable[tuple[int, slice]]:
+        """First expert of each tile in use, and where its choices stand among sorted ones."""
+        step = self._n_together
+        for first in range(0, int(chosen[-1]) + 1, step):
+            start, stop = np.searchsorted(chosen, [first, first + step])
+            if stop > start:
+                yield first, slice(int(start), int(stop))
+
+    def values(self) -> mx.array:
+        """All values as float32 (lazy)."""
+        return self._values(self.raw)
+
+    def is_finite(self) -> bool:
+        """Whether no value is NaN or infinite, as far as the scales tell."""
+        if self.quant.name == "MXFP4":
+            exponents = self.raw.reshape(-1, self.quant.block_bytes)[:, 0]
+            return bool(mx.max(exponents) < _MXFP4_OVERFLOWS)
+        found = [mx.isfinite(part).all() for part in self._scales()]
+        return all(bool(ok) for ok in found)
+
+    def with_nan(self) -> Blocks:
+        """The same with NaN for every scale that is infinite: no clamp hides a NaN."""
+        if self.quant.name not in _SCALES:
+            return self._floats_with_nan()
+        raw = np.array(self.raw).reshape(-1, self.quant.block_bytes)
+        for at in _SCALES[self.quant.name]:
+            halves = np.ascontiguousarray(raw[:, at : at + 2]).view("<f2")
+            halves[~np.isfinite(halves)] = np.nan
+            raw[:, at : at + 2] = halves.view(np.uint8)
+        return Blocks(raw=mx.array(raw.reshape(self.raw.shape)), quant=self.quant)
+
+    def _floats_with_nan(self) -> Blocks:
+        dtype = _FLOAT_TYPES.get(self.quant.name)
+        if dtype is None:
+            return self
+        values = self.raw.view(dtype)
+        kept = mx.where(mx.isfinite(values), values, mx.array(mx.nan, dtype=dtype))
+        return Blocks(raw=kept.view(mx.uint8), quant=self.quant)
+
+    def _scales(self) -> Iterable[mx.array]:
+        if self.quant.name in _FLOAT_TYPES:
+            yield self.raw.view(_FLOAT_TYPES[self.quant.name])
+            return
+        blocks = self.raw.reshape(-1, self.quant.block_bytes)
+        for at in _SCALES[self.quant.name]:
+            yield mx.contiguous(blocks[:, at : at + 2]).view(mx.float16)
+
+    def _values(self, raw: mx.array) -> mx.array:
+        return unpack(raw, self.quant.name, self.quant.block_bytes)
+
+    @property
+    def _n_together(self) -> int:
+        return max(1, _TILE_VALUES // (self.n_in * self.n_out))
+
+    @property
+    def n_in(self) -> int:
+        """Width of the input."""
+        return int(self.raw.shape[-1]) // self.quant.block_bytes * self.quant.block_values
+
+    @property
+    def n_out(self) -> int:
+        """Width of the output."""
+        return int(self.raw.shape[-2])
+
+    def arrays(self) -> list[mx.array]:
+        """The arrays that hold the weight."""
+        return [self.raw]
