@@ -20,7 +20,7 @@ _QUIET = {
     "MALLOC_ARENA_MAX": "1", "TOKENIZERS_PARALLELISM": "false", "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1", "DS4CHAT_CPU_BLAS": "off",
 }  # fmt: skip
-_MODULES = ("targets_model", "targets_session", "targets_text")
+_MODULES = ("targets_model", "targets_transcript", "targets_snapshot", "targets_text")
 
 
 def _restart() -> None:

@@ -27,7 +27,7 @@ from ds4chat.store import codec as store_codec
 from ds4chat.tui import files, keymap, themes
 from ds4chat.tui.history import History
 from tests.fuzz.targets_model import pair, vocabulary
-from tests.fuzz.targets_session import signed
+from tests.fuzz.targets_transcript import signed
 from tests.gguf_sketch import F64, Sketch
 
 HUGE = "9" * 5000  # more digits than Python turns into a number
