@@ -98,6 +98,10 @@ class Target:
             capture = mx.concatenate([captured[i] for i in self._capture_layers], axis=-1)
         return PassResult(logits=logits, capture=capture)
 
+    def attend(self, x: mx.array, layer: int, log: KVLog, plan: Plan) -> mx.array:
+        """The attention branch of one layer alone, for tools: normed rows `(L, D)` to `(L, D)`."""
+        return self._attention(x, self.weights.blocks[layer].attn, log.layers[layer], plan)
+
     def _block(
         self, streams: mx.array, w: BlockWeights, layer: int, log: KVLog, plan: Plan
     ) -> mx.array:
