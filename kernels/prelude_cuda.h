@@ -26,6 +26,7 @@ INLINE float fused(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 INLINE float times(float a, float b) { return __fmul_rn(a, b); }
 INLINE float plus(float a, float b) { return __fadd_rn(a, b); }
 INLINE float over(float a, float b) { return __fdiv_rn(a, b); }
+INLINE float inverse(float v) { return __frcp_rn(v); }
 INLINE float root(float v) { return __fsqrt_rn(v); }
 INLINE float power_of_e(float v) { return expf(v); }
 INLINE float half_value(unsigned bits) {

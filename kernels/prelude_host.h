@@ -147,6 +147,7 @@ INLINE float fused(float a, float b, float c) { return std::fma(a, b, c); }
 INLINE float times(float a, float b) { return a * b; }
 INLINE float plus(float a, float b) { return a + b; }
 INLINE float over(float a, float b) { return a / b; }
+INLINE float inverse(float v) { return 1.0f / v; }
 INLINE float root(float v) { return std::sqrt(v); }
 INLINE float power_of_e(float v) { return std::exp(v); }
 INLINE float half_value(unsigned bits) {

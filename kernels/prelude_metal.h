@@ -27,6 +27,7 @@ INLINE float fused(float a, float b, float c) { return fma(a, b, c); }
 INLINE float times(float a, float b) { return a * b; }
 INLINE float plus(float a, float b) { return a + b; }
 INLINE float over(float a, float b) { return a / b; }
+INLINE float inverse(float v) { return 1.0f / v; }
 INLINE float root(float v) { return precise::sqrt(v); }
 INLINE float power_of_e(float v) { return precise::exp(v); }
 INLINE float half_value(uint bits) { return float(as_type<half>(ushort(bits))); }

@@ -21,8 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ds4chat.ops.dispatch import Dispatcher, Output
-from tests.kernels.cases import ALL_ROWS, Case, Family, check, gpu_families
+from tests.kernels.cases import ALL_ROWS, Case, Family, check
 from tests.kernels.gpu_time import time_all
+from tests.kernels.variants import gpu_families
 
 Array = NDArray[Any]
 tell = partial(print, flush=True)

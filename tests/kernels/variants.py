@@ -1,12 +1,14 @@
-"""Every kernel variant with the types of its arguments, at Flash's row lengths."""
+"""Everything that is checked on a GPU, and its variants: a spec with the types of arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from ds4chat.ops.spec import KernelSpec
-from tests.kernels.cases import ALL_ROWS, gpu_families
+from tests.kernels import hyper_cases
+from tests.kernels.cases import ALL_ROWS, Family, product
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +18,16 @@ class Variant:
     label: str
     spec: KernelSpec
     types: tuple[str, ...]
+
+
+def gpu_families(backend: str) -> Iterator[Callable[[], Family]]:
+    """What `gpu_check` goes through, cheapest to compile and most wanted first."""
+    for name in ("Q8_0", "IQ2_XXS", "Q2_K", "Q4_K", "MXFP4", "F16", "BF16", "F32"):
+        yield partial(product, backend, name, 4096, 1000, "bfloat16", "bfloat16")
+        yield partial(product, backend, name, 4096 + 256, 40, "bfloat16")
+        yield partial(product, backend, name, 4096 + 256, 1000, "float32")
+    yield from hyper_cases.families(4096)
+    yield partial(product, backend, "Q8_0", 1024, 4096, "bfloat16", "bfloat16")
 
 
 def every_variant(backend: str) -> Iterator[Variant]:
