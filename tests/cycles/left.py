@@ -77,11 +77,12 @@ def all_gone(home: Path) -> None:
 
 
 def children(pid: int) -> list[int]:
-    try:
-        text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
-    except OSError:
-        return []
-    return [int(word) for word in text.split()]
+    """Child processes, whichever thread started them."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += [int(word) for word in task.read_text().split()]
+    return found
 
 
 def nobody_holds(model: Path, *, was_killed: bool) -> None:

@@ -35,6 +35,12 @@ _IGNORED = {2026}  # synchronised output: brackets single frames
 class Screen(Terminal):
     """The program in a terminal, with patience that ends."""
 
+    @property
+    def last(self) -> str:
+        """The last words on the screen."""
+        words = " ".join(self.plain.split())
+        return re.sub(r"(Ask something; / for commands ?)+", "", words)[-800:]
+
     def pump(self, seconds: float) -> None:
         """Read for a while, as a terminal does."""
         deadline = time.monotonic() + seconds
@@ -45,9 +51,9 @@ class Screen(Terminal):
     def wait(self, holds: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> None:
         deadline = time.monotonic() + patience_s
         while not holds():
-            wanted(time.monotonic() < deadline, f"it never came: {what}; {self.plain[-600:]!r}")
+            wanted(time.monotonic() < deadline, f"it never came: {what}; {self.last}")
             is_open = self.read_for(0.02)
-            wanted(is_open or bool(holds()), f"ended before {what}: {self.plain[-600:]!r}")
+            wanted(is_open or bool(holds()), f"ended before {what}: {self.last}")
 
     def status_within(self, patience_s: float) -> int | None:
         """The exit status, once it has ended; None: it goes on."""
@@ -228,9 +234,9 @@ class ScreenCycle:
         if status is None and self.plan.moment in (Moment.START, Moment.LOAD):
             screen.write(CTRL_Q)  # the first one came before the keyboard was listened to
             status = screen.status_within(ENDS_WITHIN_S)
-        wanted(status is not None, f"it does not end: {screen.plain[-600:]!r}")
-        wanted(status in self._statuses(), f"status {status}: {screen.plain[-600:]!r}")
-        wanted(not self._has_traceback(), f"a traceback: {screen.plain[-1500:]!r}")
+        wanted(status is not None, f"it does not end: {screen.last}")
+        wanted(status in self._statuses(), f"status {status}: {screen.last}")
+        wanted(not self._has_traceback(), f"a traceback: {screen.last}")
         if act is not Act.KILL:
             self._terminal_is_restored()
 
