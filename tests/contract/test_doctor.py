@@ -15,6 +15,7 @@ import pytest
 
 from ds4chat import __version__
 from ds4chat.cli import doctor, doctor_run
+from ds4chat.cli.doctor_finding import Finding
 from ds4chat.cli.main import main
 from ds4chat.protocol.types import ThinkMode
 from ds4chat.store.library import Library
@@ -118,7 +119,12 @@ def test_every_operation_is_listed_when_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(doctor_run, "findings", lambda name, *_: asked.append(name) or [])
+
+    def note(section: str, *_: object) -> list[Finding]:
+        asked.append(section)
+        return []
+
+    monkeypatch.setattr(doctor_run, "findings", note)
     as_json(capsys)
     assert "kernels" not in asked
     as_json(capsys, "--kernels")

@@ -11,9 +11,12 @@ GOOD = {"TERM": "xterm-256color", "COLORTERM": "truecolor"}
 
 
 def check(
-    size: tuple[int, int] | None = (120, 40), encoding: str = "utf-8", **changed: str
+    variables: dict[str, str] | None = None,
+    *,
+    size: tuple[int, int] | None = (120, 40),
+    encoding: str = "utf-8",
 ) -> dict[str, Finding]:
-    facts = TerminalFacts(size=size, variables=GOOD | changed, encoding=encoding)
+    facts = TerminalFacts(size=size, variables=GOOD | (variables or {}), encoding=encoding)
     found = {finding.name: finding for finding in check_terminal(facts)}
     for finding in found.values():
         assert finding.mark is Mark.OK or finding.fix, finding
@@ -55,14 +58,14 @@ def test_size(size: tuple[int, int] | None, mark: Mark, words: str) -> None:
     ],
 )
 def test_colours(variables: dict[str, str], mark: Mark, words: str) -> None:
-    found = check(**variables)["colours"]
+    found = check(variables)["colours"]
     assert found.mark is mark
     assert words in found.found
 
 
 @pytest.mark.parametrize("term", ["dumb", ""])
 def test_a_dumb_terminal_has_no_screen(term: str) -> None:
-    found = check(TERM=term, COLORTERM="")
+    found = check({"TERM": term, "COLORTERM": ""})
     assert found["TERM"].mark is Mark.WARN
     assert "plain lines" in found["TERM"].found
     assert found["pasting"].mark is Mark.WARN
@@ -70,13 +73,13 @@ def test_a_dumb_terminal_has_no_screen(term: str) -> None:
 
 
 def test_copying_knows_who_ignores_it() -> None:
-    assert check(TERM_PROGRAM="Apple_Terminal")["copying"].mark is Mark.WARN
-    assert "set-clipboard" in check(TMUX="/tmp/t,1,0")["copying"].fix
-    assert "copied.txt" in check(STY="1.pts")["copying"].fix
+    assert check({"TERM_PROGRAM": "Apple_Terminal"})["copying"].mark is Mark.WARN
+    assert "set-clipboard" in check({"TMUX": "/tmp/t,1,0"})["copying"].fix
+    assert "copied.txt" in check({"STY": "1.pts"})["copying"].fix
 
 
 def test_what_the_terminal_is_within() -> None:
-    found = check(TMUX="x", SSH_CONNECTION="1 2 3 4")["within"]
+    found = check({"TMUX": "x", "SSH_CONNECTION": "1 2 3 4"})["within"]
     assert found.found == "tmux in ssh"
     assert "Alt+1" in found.fix
     assert "1 2 3 4" not in str(found)
