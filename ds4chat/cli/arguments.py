@@ -24,7 +24,10 @@ ds4chat [MODEL] [options]
        ds4chat doctor [MODEL] [--report [FILE]] [--kernels] [--json]"""
 DESCRIPTION = """\
 Chat with DeepSeek-V4-Flash in the terminal, with exact DSpark speculative decoding.
-With -p, -f or text on standard input: answer once on standard output."""
+With -p, -f or text on standard input: answer once on standard output. A pipe or file on
+standard input stands below the text of -p (echo TEXT | ds4chat -p "sum this up"); -f reads
+its file only; without both, standard input is the prompt, up to its end.
+What is answered without the screen is not kept, unless -r or --continue names a session."""
 EPILOG = """\
 Every setting is also a line of the settings file (name = value) and a variable
 DS4CHAT_<NAME>; the command line wins over the variable, the variable over the file.
@@ -191,12 +194,22 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
 
 def _add_own(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("-p", "--prompt", metavar="TEXT", help="answer this and leave")
+    add(
+        "-p",
+        "--prompt",
+        metavar="TEXT",
+        help="answer this, and what is piped in below it, and leave",
+    )
     add("-f", "--prompt-file", metavar="FILE", help="the prompt from a file; -: standard input")
     add("--json", action="store_true", help="one shot: JSON Lines, tokens with provenance")
     add("-v", "--verbose", action="store_true", help="one shot: statistics on standard error")
     add("--inspect", action="store_true", help="show what the model file holds and leave")
-    add("-r", "--resume", metavar="NAME", help="go on with a saved session")
+    add(
+        "-r",
+        "--resume",
+        metavar="NAME",
+        help="go on with a saved session, on the screen or with -p",
+    )
     add("--continue", dest="is_continued", action="store_true", help="with the latest one")
     add("--sessions", metavar="DIR", help="where sessions lie (default: your data folder)")
     add("--replay", metavar="NAME", help="show a session again at true speed, no engine")

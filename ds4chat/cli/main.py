@@ -21,6 +21,7 @@ from ds4chat.cli import (
     lines,
     models,
     prompts,
+    session_lines,
     start,
 )
 from ds4chat.cli.arguments import Arguments
@@ -29,6 +30,7 @@ from ds4chat.client.spawn import EngineProcess, OnSaid
 from ds4chat.errors import Ds4Error, SettingsError
 from ds4chat.protocol.engine import EngineLink
 from ds4chat.settings import Settings
+from ds4chat.store.clean import clean_line
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_DEFECT, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -113,14 +115,38 @@ def _serve(
         from ds4chat.cli import chat
 
         return chat.open_chat(make_link(log_path), how, values, log_path, keep=kept)
+    return _answer(
+        given, values, start.strict(how, pair), make_link(log_path, on_said=_echo), kept
+    )
+
+
+def _answer(
+    given: Arguments,
+    values: Settings,
+    how: start.Start,
+    link: EngineLink,
+    kept: keep.Keep | None,
+) -> int:
+    """Without a screen: one answer, or one to each line; a session only if one was named."""
     prompt = prompts.prompt(given)
-    how = start.strict(how, pair)
     printer = _printer(given, values)
-    link = make_link(log_path, on_said=_echo)
-    if prompt is not None:
-        return lines.one_shot(link, how, printer, prompt)
-    print(lines.GREETING, file=sys.stderr)
-    return lines.line_mode(link, how, printer, lines.ask_for_line)
+    session = None
+    if kept is not None:
+        budget_bytes = int(values.kv_budget * (1 << 30))
+        session = session_lines.SessionLines(kept, budget_bytes, _tell)
+        how = session.adopt(how, values)
+    try:
+        if prompt is not None:
+            return lines.one_shot(link, how, printer, prompt, session)
+        print(lines.GREETING, file=sys.stderr)
+        return lines.line_mode(link, how, printer, lines.ask_for_line, session)
+    finally:
+        if session is not None:
+            session.close()
+
+
+def _tell(line: str) -> None:
+    print(f"ds4chat: {clean_line(line)}", file=sys.stderr)
 
 
 def _replay(given: Arguments, values: Settings, dirs: paths.UserDirs) -> int:
@@ -132,13 +158,9 @@ def _replay(given: Arguments, values: Settings, dirs: paths.UserDirs) -> int:
 
 
 def _kept(given: Arguments, dirs: paths.UserDirs) -> keep.Keep | None:
-    """Where the chat is kept; None: answers on standard output are not."""
-    if not _wants_lines(given):
+    """Where the chat is kept; None: answers on standard output are not, by themselves."""
+    if not _wants_lines(given) or given.resume is not None or given.is_continued:
         return keep.choose(given, dirs)
-    if given.resume is not None or given.is_continued:
-        raise SettingsError(
-            "resuming a session needs the full screen", "Leave -p and pipes out."
-        )
     return None
 
 

@@ -10,9 +10,16 @@ from contextlib import contextmanager
 from types import FrameType
 
 from ds4chat.errors import Ds4Error, EngineError, ModelFileError
-from ds4chat.protocol.commands import Cancel, Load, Submit
+from ds4chat.protocol.commands import Cancel, Command, Load, Submit
 from ds4chat.protocol.engine import EngineLink
-from ds4chat.protocol.events import EngineFailed, Event, ModelReady, Refused, TurnFinished
+from ds4chat.protocol.events import (
+    Done,
+    EngineFailed,
+    Event,
+    ModelReady,
+    Refused,
+    TurnFinished,
+)
 from ds4chat.protocol.types import ModelInfo
 
 OnEvent = Callable[[Event], None]
@@ -119,6 +126,26 @@ class Talk:
                     return event
                 case Refused() if event.request_id == submit.request_id:
                     raise Ds4Error(event.message, event.hint)
+                case EngineFailed(fatal=True):
+                    raise _died(event)
+                case _:
+                    on_event(event)
+
+    def command(self, command: Command, on_event: OnEvent) -> Done | Refused:
+        """Send a command and wait for its answer.
+
+        Raises:
+            EngineError: the engine died.
+            StoppedError: a signal came.
+        """
+        self._link.send(command)
+        while True:
+            event = self.next_event()
+            match event:
+                case int():
+                    raise StoppedError(event)
+                case Done() | Refused() if event.request_id == command.request_id:
+                    return event
                 case EngineFailed(fatal=True):
                     raise _died(event)
                 case _:

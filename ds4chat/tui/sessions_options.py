@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
-from ds4chat.protocol.types import ModelInfo
+from ds4chat.protocol.types import ModelInfo, Sampling, SpecOptions
 from ds4chat.settings import ENV_PREFIX, Origin, Settings
 from ds4chat.store.records import OptionsSet
 from ds4chat.tui.controller import ChatController
@@ -43,7 +43,15 @@ _MODEL_FIELDS = (
 )
 
 
-def adopt(chat: ChatController, saved: OptionsSet, settings: Settings | None) -> list[str]:
+class Adopting(Protocol):
+    """What holds the settings that a session brings back."""
+
+    sampling: Sampling
+    spec: SpecOptions
+    max_tokens: int | None
+
+
+def adopt(chat: Adopting, saved: OptionsSet, settings: Settings | None) -> list[str]:
     """Take the session's settings over, except those named on the command line.
 
     Returns:
