@@ -99,7 +99,7 @@ class Target:
         return PassResult(logits=logits, capture=capture)
 
     def attend(self, x: mx.array, layer: int, log: KVLog, plan: Plan) -> mx.array:
-        """The attention branch of one layer alone, for tools: normed rows `(L, D)` to `(L, D)`."""
+        """One layer's attention branch alone, for tools: normed rows `(L, D)` to `(L, D)`."""
         return self._attention(x, self.weights.blocks[layer].attn, log.layers[layer], plan)
 
     def _block(
