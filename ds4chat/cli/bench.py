@@ -30,7 +30,12 @@ def run(argv: Sequence[str]) -> int:
     options = _parse(argv)
     if options.what in _OF_A_MODEL:
         return bench_engine.run(_OF_A_MODEL[options.what].BENCH, options)
-    if options.what == "ui":
+    if options.what == "ui" and options.against_json:
+        from ds4chat.cli import bench_ui_json
+
+        result = bench_ui_json.bench_against_json(options)
+        text = bench_ui_json.render(result)
+    elif options.what == "ui":
         result = bench_ui.bench_ui(options.tokens, options.tps, options.keys, options.size)
         text = bench_ui.render(result)
     elif options.what == "snapshot":

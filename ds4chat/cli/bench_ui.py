@@ -41,6 +41,14 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, default=100, help="keys a length (default 100)")
     parser.add_argument("--size", default="120x45", help="columns x rows (default 120x45)")
     parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--against-json", action="store_true",
+        help="instead: a reply on the screen against the same one with --json",
+    )  # fmt: skip
+    parser.add_argument("-m", "--model", help="its GGUF (default: the bundled pair)")
+    parser.add_argument("--support", help="its support file; none: without")
+    parser.add_argument("--length", type=int, default=400, help="its tokens (default 400)")
+    parser.add_argument("--runs", type=int, default=10, help="pairs of runs (default 10)")
 
 
 def bench_ui(tokens: Sequence[int], tps: float, n_keys: int, size: str) -> dict[str, Any]:

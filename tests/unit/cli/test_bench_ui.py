@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
-from ds4chat.cli import bench
+from ds4chat.cli import bench, bench_ui_json
 from ds4chat.cli.bench_ui import BAR_S, percentile, render
 from ds4chat.cli.bench_ui_child import script, spans, text
 from ds4chat.demo.script import split_text
+from tests.make_pair import make_pair
 
 
 @pytest.mark.parametrize(
@@ -69,3 +71,35 @@ def test_the_verdict_tells_our_work_from_the_machines(
     )  # fmt: skip
     assert words in text
     assert f"{key_s * 1e3:.1f}" in text
+
+
+def against(ratios: list[float]) -> str:
+    runs = [
+        {"screen_tps": 50.0 * r, "json_tps": 50.0, "ratio": r, "screen_cpu_s": 1.5}
+        for r in ratios
+    ]
+    middle = sorted(ratios)[len(ratios) // 2]
+    return bench_ui_json.render(
+        {
+            "n_tokens": 400, "size": "120x45", "load_average": 0.5, "runs": runs,
+            "median_ratio": middle, "bar": 0.98, "holds": middle >= 0.98,
+        }
+    )  # fmt: skip
+
+
+def test_the_verdict_against_json() -> None:
+    assert "ratio 0.990 (0.950 to 1.010): within the bar" in against([0.95, 1.01, 0.99])
+    assert "ratio 0.900 (0.900 to 0.900): under the bar" in against([0.9])
+
+
+@pytest.mark.slow
+def test_a_reply_on_the_screen_against_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pair = make_pair(tmp_path, seed=5)
+    argv = ["-m", str(pair.base), "--support", str(pair.support), "--runs", "1"]
+    bench.run(["ui", "--against-json", *argv, "--length", "12", "--json"])
+    result = json.loads(capsys.readouterr().out)
+    (run,) = result["runs"]
+    assert run["screen_tps"] > 0
+    assert run["ratio"] == pytest.approx(run["screen_tps"] / run["json_tps"])
