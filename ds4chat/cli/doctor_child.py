@@ -210,7 +210,7 @@ def _judge(result: OpResult, backend: Backend) -> Finding:
 
 
 def check_kernels(ask: Ask) -> Iterator[Finding]:
-    """Every stock operation in the sizes of large models."""
+    """Every stock operation in the sizes of large models, and every kernel of our own."""
     _enable_products(ask)
     backend, findings = _backend(ask.backend)
     if backend is None:
@@ -220,6 +220,28 @@ def check_kernels(ask: Ask) -> Iterator[Finding]:
 
     for op in op_probe.stock_ops(op_probe.LARGE):
         yield _judge(op_probe.probe(op), backend)
+    yield from _own_kernels(backend)
+
+
+def _own_kernels(backend: Backend) -> Iterator[Finding]:
+    from ds4chat.engine import kernel_probe, op_probe
+    from ds4chat.ops import dispatch
+
+    dispatcher = kernel_probe.dispatcher_of(backend.name)
+    dispatch.use(dispatcher)
+    for op in kernel_probe.kernel_ops():
+        yield _judge(op_probe.probe(op), backend)
+    yield from check_fallbacks(dispatcher.fallbacks)
+    if dispatcher.is_reference:
+        words = f"none on {backend.name}: stock operations run in their place"
+        yield ok(KERNELS, "own kernels", words)
+
+
+def check_fallbacks(fallbacks: Mapping[str, str]) -> Iterator[Finding]:
+    """Kernels that this device could not build or run, with the reason."""
+    for name, reason in fallbacks.items():
+        fix = "Stock operations run in its place, slower. Please report it: --report FILE"
+        yield warn(KERNELS, name, f"not used: {reason}", fix)
 
 
 def _memory(ask: Ask, backend: Backend) -> Iterator[Finding]:

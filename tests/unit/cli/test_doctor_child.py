@@ -136,6 +136,13 @@ def test_no_compiler_is_a_warning_with_a_way_out(monkeypatch: pytest.MonkeyPatch
     assert "not needed" in found.found
 
 
+def test_a_kernel_that_cannot_be_built_is_told() -> None:
+    (found,) = doctor_child.check_fallbacks({"qmatmul_q8_0": "no such header"})
+    assert (found.name, found.mark) == ("qmatmul_q8_0", Mark.WARN)
+    assert "no such header" in found.found
+    assert found.fix
+
+
 def test_an_unknown_backend_names_the_others() -> None:
     backend, (found,) = doctor_child._backend("cuda" if sys.platform == "darwin" else "metal")
     assert backend is None
