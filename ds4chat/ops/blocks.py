@@ -22,8 +22,7 @@ _FLOAT_TYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 _MANY = 64  # expert choices of a pass from which each expert is decoded once for all rows
 
 
-# Where the halves stand that scale a block; MXFP4 has an exponent, floats scale nothing.
-_SCALES = {
+SCALES_AT = {
     "Q8_0": (0,),
     "Q4_0": (0,),
     "Q4_1": (0, 2),
@@ -33,6 +32,7 @@ _SCALES = {
     "Q6_K": (208,),
     "IQ2_XXS": (0,),
 }
+"""Where the halves stand that scale a block; MXFP4 has an exponent, floats scale nothing."""
 
 
 def upload(chunks: Iterable[NDArray[np.uint8]]) -> mx.array:
@@ -126,10 +126,10 @@ class Blocks:
 
     def with_nan(self) -> Blocks:
         """The same with NaN for every scale that is infinite: no clamp hides a NaN."""
-        if self.quant.name not in _SCALES:
+        if self.quant.name not in SCALES_AT:
             return self._floats_with_nan()
         raw = np.array(self.raw).reshape(-1, self.quant.block_bytes)
-        for at in _SCALES[self.quant.name]:
+        for at in SCALES_AT[self.quant.name]:
             halves = np.ascontiguousarray(raw[:, at : at + 2]).view("<f2")
             halves[~np.isfinite(halves)] = np.nan
             raw[:, at : at + 2] = halves.view(np.uint8)
@@ -148,7 +148,7 @@ class Blocks:
             yield self.raw.view(_FLOAT_TYPES[self.quant.name])
             return
         blocks = self.raw.reshape(-1, self.quant.block_bytes)
-        for at in _SCALES[self.quant.name]:
+        for at in SCALES_AT[self.quant.name]:
             yield mx.contiguous(blocks[:, at : at + 2]).view(mx.float16)
 
     def _values(self, raw: mx.array) -> mx.array:

@@ -116,9 +116,7 @@ def write(flow: Flow, mix: Mix, out: mx.array, reader: HyperWeights | None) -> F
     return Flow(streams=write_streams(streams, mix, out))
 
 
-def read(
-    flow: Flow, w: HyperWeights, norm: mx.array, dtype: mx.Dtype
-) -> tuple[mx.array, Mix]:
+def read(flow: Flow, w: HyperWeights, norm: mx.array, dtype: mx.Dtype) -> tuple[mx.array, Mix]:
     """The branch's normed input `(L, D)` in `dtype`, and how to write back.
 
     `w` is the reader that `flow` was begun or written for.

@@ -33,6 +33,11 @@ STAGE_VALUES = {
 }
 """Formats with a kernel, and the values of a row that a simdgroup stages at once."""
 
+_STAGE_WORDS = {"F32": 8, "F16": 8, "BF16": 8, "Q4_K": 9, "Q2_K": 6}
+
+SHARED_BYTES = {"cuda": 48 * 1024, "metal": 32 * 1024, "host": 48 * 1024}
+"""Shared memory that a block may use."""
+
 ROW_MULTIPLE = 8
 """Values of x are read eight at a time: K must be a multiple (all block formats are)."""
 
@@ -71,6 +76,11 @@ def pack_blocks(raw: NDArray[np.uint8], quant: QuantFormat, n_in: int) -> BlockW
     """
     rows = np.ascontiguousarray(raw).reshape(-1, quant.row_bytes(n_in))
     return BlockWeight(blocks=mx.array(rows), quant=quant, n_in=n_in)
+
+
+def stage_bytes(format_name: str) -> int:
+    """Shared memory that one stage of 16 rows takes (`STAGE_WORDS` in the format's header)."""
+    return TILE * 16 * _STAGE_WORDS.get(format_name, 10)
 
 
 def has_kernel(quant: QuantFormat, n_in: int) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import numpy as np
 import pytest
 
 from ds4chat.formats.quants.base import format_named
 from ds4chat.ops import qmatmul
+from ds4chat.paths import kernels_dir
 from tests.kernels import host_build
 from tests.kernels.blocks import nmse
 from tests.kernels.cases import ALL_ROWS, Case, check, product
@@ -94,6 +96,21 @@ def test_extreme_activations(scale: float) -> None:
     (out,) = host_build.run(_with_inputs(case, x, case.inputs[1][0]))
     assert np.isfinite(out).all()
     assert nmse(out, case.exact[0] * np.float64(np.float32(scale))) <= 1e-7
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_headers_agree_with_the_table(name: str) -> None:
+    text = (kernels_dir() / "formats" / f"{name.lower()}.h").read_text()
+    defined = dict(re.findall(r"#define (\w+) (\d+)", text))
+    values, n_bytes, words = (int(defined[f"STAGE_{w}"]) for w in ("K", "BYTES", "WORDS"))
+    quant = format_named(name)
+    assert values == qmatmul.STAGE_VALUES[name]
+    assert n_bytes == quant.row_bytes(values)
+    assert qmatmul.stage_bytes(name) == qmatmul.TILE * 16 * words
+    # rows begin at any multiple of the block's largest power of two
+    step = quant.block_bytes & -quant.block_bytes
+    slack = 0 if int(defined.get("IS_ALIGNED", 0)) else 16 - min(step, 16)
+    assert 16 * words >= n_bytes + slack
 
 
 @pytest.mark.parametrize(("n_in", "split"), [(4096, 8), (2048, 8), (1024, 4), (128, 1)])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ds4chat.ops.spec import KernelSpec
-from tests.kernels import hyper_cases
+from tests.kernels import hyper_cases, moe_cases
 from tests.kernels.cases import ALL_ROWS, Family, product
 
 
@@ -27,6 +27,7 @@ def gpu_families(backend: str) -> Iterator[Callable[[], Family]]:
         yield partial(product, backend, name, 4096 + 256, 40, "bfloat16")
         yield partial(product, backend, name, 4096 + 256, 1000, "float32")
     yield from hyper_cases.families(4096)
+    yield from moe_cases.families(backend)
     yield partial(product, backend, "Q8_0", 1024, 4096, "bfloat16", "bfloat16")
 
 

@@ -1,0 +1,184 @@
+"""Routed experts from GGUF blocks in two launches: gate + up + activation, down + weighted sum.
+
+Each distinct expert of a pass is read once, whatever number of rows chose it; a row's experts
+are added in its own router order, and its bits ignore the other rows. More than 8 rows take
+the reference.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from ds4chat.formats.quants.base import QuantFormat, decode
+from ds4chat.ops.dispatch import Output, current
+from ds4chat.ops.qmatmul import (
+    MAX_ROWS,
+    SHARED_BYTES,
+    STAGE_VALUES,
+    TILE,
+    has_kernel,
+    stage_bytes,
+)
+from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
+
+MAX_PICKS = 8
+_SIMDGROUPS = {"cuda": 8, "metal": 4, "host": 8}
+_ROUNDED = Tolerance(nmse=4e-6, reason="the output is rounded to bf16: 2^-9 relative, squared")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertBlocks:
+    """A stack of weights `[E, out, in]` as `(E, out, row_bytes)` uint8 of whole blocks."""
+
+    blocks: mx.array
+    quant: QuantFormat
+    n_in: int
+
+    @property
+    def n_out(self) -> int:
+        """Width of the output."""
+        return int(self.blocks.shape[1])
+
+
+def pack_experts(
+    raw: NDArray[np.uint8], quant: QuantFormat, shape: tuple[int, ...]
+) -> ExpertBlocks:
+    """Keep the bytes of a tensor of `shape` `(E, out, in)` as they are."""
+    n_experts, n_out, n_in = shape
+    rows = np.ascontiguousarray(raw).reshape(n_experts, n_out, quant.row_bytes(n_in))
+    return ExpertBlocks(blocks=mx.array(rows), quant=quant, n_in=n_in)
+
+
+@cache
+def gate_up_spec(
+    format_name: str, x_type: str, limit: float, *, backend: str, is_bf16_out: bool
+) -> KernelSpec:
+    """The variant for a format, type of x and clamp."""
+    return KernelSpec(
+        name=f"moe_gate_up_{format_name.lower()}",
+        source="moe_gate_up.kernel",
+        headers=_headers(format_name),
+        inputs=("x", "gate", "up", "picks"),
+        outputs=("hidden",),
+        threads=LANES * _SIMDGROUPS[backend],
+        constants={
+            "SIMDGROUPS": _SIMDGROUPS[backend],
+            "X_LIMBS": 3 if x_type == "float32" else 1,
+            "LIMIT": f"{limit!r}f",
+        },
+        tolerance=_ROUNDED if is_bf16_out else Tolerance(),
+    )
+
+
+@cache
+def down_spec(
+    format_name: str, x_type: str, n_picks: int, *, backend: str, is_bf16_out: bool
+) -> KernelSpec:
+    """The variant for a format, type of the hidden values and picks a row."""
+    return KernelSpec(
+        name=f"moe_down_{format_name.lower()}",
+        source="moe_down.kernel",
+        headers=_headers(format_name),
+        inputs=("hidden", "down", "picks", "weights"),
+        outputs=("y",),
+        threads=LANES * _SIMDGROUPS[backend],
+        constants={
+            "SIMDGROUPS": _SIMDGROUPS[backend],
+            "X_LIMBS": 3 if x_type == "float32" else 1,
+            "N_PICKS": n_picks,
+            "TEAM": _team(format_name, n_picks, backend),
+        },
+        tolerance=_ROUNDED if is_bf16_out else Tolerance(),
+    )
+
+
+def _headers(format_name: str) -> tuple[str, ...]:
+    return ("formats/order.h", f"formats/{format_name.lower()}.h", "tile.h", "experts.h")
+
+
+def _team(format_name: str, n_picks: int, backend: str) -> int:
+    """Simdgroups that share an expert: as many as their results leave room for, at most 4."""
+    table_bytes = 2048
+    stages = _SIMDGROUPS[backend] * 2 * stage_bytes(format_name) + table_bytes
+    team = 4
+    while team > 1 and stages + team * MAX_ROWS * n_picks * TILE * 4 > SHARED_BYTES[backend]:
+        team //= 2
+    return team
+
+
+def gate_up_blocks(n_slots: int, n_out: int) -> int:
+    """Blocks of a launch of `gate_up_spec` for `n_slots` picks of all rows."""
+    return n_slots * -(-n_out // TILE)
+
+
+def down_blocks(n_out: int) -> int:
+    """Blocks of a launch of `down_spec`."""
+    return -(-n_out // TILE)
+
+
+def gate_up(
+    x: mx.array, picks: mx.array, gate: ExpertBlocks, up: ExpertBlocks, limit: float
+) -> mx.array:
+    """`(L, in)` and `(L, P)` expert ids to activated `(L, P, F)` in the type of `x`."""
+    n_rows, n_picks = picks.shape
+    dispatcher = current()
+    if not dispatcher.is_reference and gate.quant is up.quant and _fits(picks, gate):
+        spec = gate_up_spec(
+            gate.quant.name,
+            _type_name(x),
+            limit,
+            backend=dispatcher.backend,
+            is_bf16_out=x.dtype == mx.bfloat16,
+        )
+        output = Output(shape=(n_rows, n_picks, gate.n_out), dtype=x.dtype)
+        n_blocks = gate_up_blocks(n_rows * n_picks, gate.n_out)
+        made = dispatcher.run(spec, [x, gate.blocks, up.blocks, picks], n_blocks, [output])
+        if made is not None:
+            return made[0]
+    rows = x.astype(mx.float32)[:, None, :, None]
+    a, b = (mx.squeeze(_chosen(w, picks) @ rows, -1) for w in (gate, up))
+    a, b = mx.minimum(a, limit), mx.clip(b, -limit, limit)
+    return (a * mx.sigmoid(a) * b).astype(x.dtype)
+
+
+def down(hidden: mx.array, picks: mx.array, weights: mx.array, w: ExpertBlocks) -> mx.array:
+    """`(L, P, F)` through each pick's expert, times `(L, P)`, summed: `(L, out)` float32."""
+    dispatcher = current()
+    if not dispatcher.is_reference and _fits(picks, w):
+        spec = down_spec(
+            w.quant.name,
+            _type_name(hidden),
+            int(picks.shape[1]),
+            backend=dispatcher.backend,
+            is_bf16_out=False,
+        )
+        output = Output(shape=(hidden.shape[0], w.n_out), dtype=mx.float32)
+        inputs = [hidden, w.blocks, picks, weights]
+        made = dispatcher.run(spec, inputs, down_blocks(w.n_out), [output])
+        if made is not None:
+            return made[0]
+    out = mx.squeeze(_chosen(w, picks) @ hidden.astype(mx.float32)[..., None], -1)
+    return mx.squeeze(weights[:, None, :] @ out, 1)
+
+
+def _type_name(x: mx.array) -> str:
+    return "float32" if x.dtype == mx.float32 else "bfloat16"
+
+
+def _fits(picks: mx.array, w: ExpertBlocks) -> bool:
+    is_small = picks.shape[0] <= MAX_ROWS and picks.shape[1] <= MAX_PICKS
+    return is_small and w.quant.name in STAGE_VALUES and has_kernel(w.quant, w.n_in)
+
+
+def _chosen(w: ExpertBlocks, picks: mx.array) -> mx.array:
+    """The picked experts decoded on the host: `(L, P, out, in)` float32."""
+    ids = np.array(picks)
+    used, places = np.unique(ids, return_inverse=True)
+    raw = np.array(w.blocks[mx.array(used)])
+    values = mx.array(decode(w.quant, raw, (len(used), w.n_out, w.n_in)))
+    return values[mx.array(places.reshape(ids.shape))]

@@ -1,0 +1,19 @@
+// Which rows chose an expert. `picks` is (rows, n_picks); slots count it row by row. Each
+// distinct expert is read once, by whoever stands at its first slot. Works on any pointer type:
+// Metal keeps small inputs in another address space.
+template <typename P>
+INLINE bool is_first(P picks, int slot, int n_experts) {
+  const int expert = (int)picks[slot];
+  bool is_new = expert >= 0 && expert < n_experts;
+  for (int i = 0; i < slot; i++) is_new = is_new && (int)picks[i] != expert;
+  return is_new;
+}
+// The first pick of `row` that is `expert`, or -1.
+template <typename P>
+INLINE int pick_of(P picks, int row, int n_rows, int n_picks, int expert) {
+  int found = -1;
+  if (row < n_rows)
+    for (int p = n_picks - 1; p >= 0; p--)
+      if ((int)picks[row * n_picks + p] == expert) found = p;
+  return found;
+}
