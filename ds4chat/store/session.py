@@ -149,7 +149,11 @@ class Session:
         """Take in what the engine reports; what a transcript does not keep is passed over."""
         if is_kept(event):
             assert isinstance(event, TurnEvent)
-            if isinstance(event, Notice) or event.turn_id in self.tree.turns:
+            turn = None if event.turn_id is None else self.tree.turns.get(event.turn_id)
+            has_ended = turn is not None and turn.finished is not None
+            if isinstance(event, TurnFinished) and has_ended:
+                return
+            if isinstance(event, Notice) or turn is not None:
                 self.append(event)
 
     def ask(self, text: str, think: ThinkMode, turn_id: int | None = None) -> Turn:

@@ -120,7 +120,7 @@ class Turn:
 
 @dataclass(slots=True, kw_only=True)
 class Branch:
-    """A line of turns, named. See `Forked` for `start`."""
+    """A line of turns, named. See `Forked` for `start`, which counts where the line has it."""
 
     name: str
     leaf: int | None = None
@@ -179,12 +179,9 @@ class Tree:
 
     def taken_back(self) -> list[Turn]:
         """Turns that no branch leads to any more and that nothing follows."""
-        reached = {turn.id for branch in self.branches.values() for turn in self._full(branch)}
-        followed = {turn.parent for turn in self.turns.values()}
-        return [t for t in self.turns.values() if t.id not in reached | followed]
-
-    def _full(self, branch: Branch) -> list[Turn]:
-        return self._path(branch.leaf, None)
+        known = {branch.leaf for branch in self.branches.values()}
+        known |= {turn.parent for turn in self.turns.values()}
+        return [turn for turn in self.turns.values() if turn.id not in known]
 
     def messages(
         self, branch: str | None = None, *, n_vocab: int | None = None
@@ -235,7 +232,7 @@ class Tree:
             case Header() | OptionsSet() | SystemSet():
                 self._set(record)
             case _:
-                self._take_event(record, entry)
+                return self._take_event(record, entry)
         return ""
 
     def note_damage(self, problem: Problem) -> None:
@@ -264,8 +261,6 @@ class Tree:
         branch = self.branches.setdefault(record.branch, Branch(name=record.branch))
         branch.leaf = record.turn_id
         self.current = record.branch
-        if branch.start is not None and branch.start not in map(_id, self.path()):
-            branch.start = None
         return ""
 
     def _lose(self, turn_id: int) -> Turn:
@@ -286,21 +281,23 @@ class Tree:
     def _open_turn(self, turn_id: int) -> Turn:
         return self.turns.get(turn_id) or self._lose(turn_id)
 
-    def _take_event(self, record: Record, entry: Entry) -> None:
+    def _take_event(self, record: Record, entry: Entry) -> str:
         if not isinstance(record, TurnEvent):
-            return
+            return ""
         if record.turn_id is None:
-            if isinstance(record, Notice):
-                self.notices.append(record)
-            return
+            self.notices += [record] if isinstance(record, Notice) else []
+            return ""
         turn = self._open_turn(record.turn_id)
         if isinstance(record, TurnFinished):
+            if turn.finished is not None:  # each would keep a copy of the reply's ids
+                return f"turn {turn.id} had ended already"
             record = _finish(turn, record, entry)
         turn.events.append(record)
         if isinstance(record, TokensCommitted):
             texts = turn.reasoning if record.channel is Channel.THINKING else turn.answer
             texts.extend(span.text for span in record.spans)
             turn.ids.extend(span.token.id for span in record.spans)
+        return ""
 
     def _move(self, record: Forked | Undone | WentTo | BranchRenamed) -> str:
         if isinstance(record, Forked):
@@ -346,7 +343,10 @@ class Tree:
 
     def _rename_branch(self, branch: Branch, name: str) -> None:
         old, branch.name = branch.name, name
-        self.branches = {b.name: b for b in self.branches.values()}
+        if len(self.branches) > 200:  # not a list that anybody reads in order
+            self.branches[name] = self.branches.pop(old)
+        else:
+            self.branches = {b.name: b for b in self.branches.values()}
         if self.current == old:
             self.current = name
 
@@ -366,10 +366,6 @@ class Tree:
                 self.options = record
             case SystemSet():
                 self.system = record.text
-
-
-def _id(turn: Turn) -> int:
-    return turn.id
 
 
 def _finish(turn: Turn, record: TurnFinished, entry: Entry) -> TurnFinished:

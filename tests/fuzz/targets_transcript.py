@@ -143,12 +143,21 @@ def _tear(rng: random.Random, rows: Rows) -> Rows:
 
 def _flood(rng: random.Random, rows: Rows) -> Rows:
     """Thousands of turns, branches or odd records: what costs more than it looks."""
-    n = rng.choice((50, 3000))
-    make = rng.choice((_asked, _chained, _forked, _noticed, _renamed, _replied))
+    n = rng.choice((50, 50, 50, 3000, 6000))
+    make = rng.choice((_asked, _chained, _forked, _noticed, _renamed, _replied, _ended))
     head = [
         {"kind": "fork", "branch": "c", "base": "main", "leaf": 1, "start": 1, "why": "compact"}
     ]
     flood: Rows = head if rng.random() < 0.5 else []
+    if make is _ended:
+        flood.append(
+            {
+                "kind": "reply",
+                "turn_id": 1,
+                "text": "x" * 9,
+                "ids": [7] * rng.choice((9, 99_000)),
+            }
+        )
     flood += [make(i) for i in range(n)]
     for number, row in enumerate(flood):
         row |= {"n": len(rows) + number + 1, "at": "2026"}
@@ -189,6 +198,11 @@ def _renamed(i: int) -> dict[str, Any]:
 
 def _replied(i: int) -> dict[str, Any]:
     return {"kind": "reply", "turn_id": i, "text": "x" * 20, "ids": [i] * 20}
+
+
+def _ended(i: int) -> dict[str, Any]:
+    empty: dict[str, Any] = {"usage": {}, "ids": []}
+    return {"kind": "finished", "turn_id": 1, "reason": "stop", "check": f"{i:08x}"} | empty
 
 
 _ROWS: tuple[Callable[[random.Random, Rows], Rows], ...] = (

@@ -24,11 +24,14 @@ from ds4chat.formats.vocab import read_tokenizer
 from ds4chat.model.metadata import read_target_config
 from ds4chat.protocol import codec
 from ds4chat.store import codec as store_codec
+from ds4chat.store.records import Asked, BranchRenamed, Entry, Forked, Record
+from ds4chat.store.tree import Tree
 from ds4chat.tui import files, keymap, themes
 from ds4chat.tui.history import History
 from tests.fuzz.targets_model import pair, vocabulary
 from tests.fuzz.targets_transcript import signed
 from tests.gguf_sketch import F64, Sketch
+from tests.unit.store.build import finished
 
 HUGE = "9" * 5000  # more digits than Python turns into a number
 
@@ -193,6 +196,32 @@ def test_any_depth_of_brackets_is_answered() -> None:
 def test_a_scripted_snapshot_of_endless_brackets_holds_nothing(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("[" * 5000)
     assert scripted_snapshots._read(tmp_path / "x.json") == []
+
+
+def test_long_transcripts_are_read_in_linear_time() -> None:
+    """A compacted branch of many turns, and many branches, each renamed and looked at."""
+    n, tree = 20_000, Tree()
+    records: list[Record] = [
+        Asked(turn_id=1, parent=None, text="q"),
+        Forked(branch="c", base="main", leaf=1, start=1, why="compact"),
+        *(Asked(turn_id=i, parent=i - 1, branch="c", text="q") for i in range(2, n)),
+        *(Forked(branch=f"b{i}", base="c", leaf=i) for i in range(2, n)),
+        *(BranchRenamed(branch=f"b{i}", name=f"d{i}") for i in range(2, n)),
+    ]
+    with cpu_limit(10.0):
+        assert not any(tree.apply(Entry(n=1, at="", record=record)) for record in records)
+        assert tree.taken_back() == []
+    assert len(tree.path("c")) == n - 1
+
+
+def test_a_turn_ends_once() -> None:
+    """Every end kept a copy of the reply's ids: gigabytes for a megabyte of file."""
+    tree = Tree()
+    tree.apply(Entry(n=1, at="", record=Asked(turn_id=1, parent=None, text="q")))
+    tree.apply(Entry(n=2, at="", record=finished(1)))
+    wrong = tree.apply(Entry(n=3, at="", record=finished(1)))
+    assert wrong == "turn 1 had ended already"
+    assert tree.turns[1].events == [tree.turns[1].finished]
 
 
 # Snapshots.

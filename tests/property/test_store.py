@@ -313,6 +313,6 @@ def test_messages_become_a_tree_and_come_back(system: str, rows: list[Any]) -> N
 
 
 @given(text=st.text(max_size=60))
-@settings(max_examples=300)
+@settings(max_examples=300, deadline=None)
 def test_a_safe_name_is_always_one(text: str) -> None:
     assert check_name(safe_name(text)) == safe_name(text)
