@@ -67,7 +67,11 @@ def signed(row: Any) -> bytes:
     """A transcript's line with a sum that fits."""
     if isinstance(row, dict):
         row = {key: value for key, value in row.items() if key != "sum"}
-    head = mutate_json.write(row).encode("utf-8", "surrogatepass")[:-1]
+    try:
+        text = json.dumps(row, ensure_ascii=False, separators=(",", ":"))
+    except TypeError:  # it holds what only `mutate_json` can write
+        text = mutate_json.write(row)
+    head = text.encode("utf-8", "surrogatepass")[:-1]
     return head + b',"sum":"%08x"}' % zlib.crc32(head)
 
 

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.fuzz.test_harness import fuzz
 
-SAMPLES = {
-    "directory": 60, "metadata": 100, "tensors": 40, "tokenizer": 60, "pairing": 40,
-    "transcripts": 25, "snapshots": 40, "safetensors": 60, "protocol": 120, "settings": 100,
-    "themes": 100,
-}  # fmt: skip
+TARGETS = (
+    "directory", "metadata", "tensors", "tokenizer", "pairing", "transcripts", "snapshots",
+    "safetensors", "protocol", "settings", "themes",
+)  # fmt: skip
+N_CASES = 40
 
 
-@pytest.mark.parametrize("target", SAMPLES)
-def test_a_sample_finds_nothing(target: str) -> None:
-    done = fuzz("--target", target, "--cases", str(SAMPLES[target]), "--no-shrink")
+def test_a_sample_of_every_target_finds_nothing() -> None:
+    done = fuzz("--cases", str(N_CASES), "--no-shrink")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert f"{target}: {SAMPLES[target]} cases" in done.stdout
+    for target in TARGETS:
+        assert f"{target}: {N_CASES} cases" in done.stdout, done.stdout
