@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from ds4chat.cli import (
     bench_decode,
     bench_engine,
+    bench_kernels,
+    bench_launches,
     bench_open,
     bench_prefill,
     bench_spec,
@@ -21,7 +23,7 @@ from ds4chat.cli import (
 
 _OF_A_MODEL = {
     module.BENCH.name: module
-    for module in (bench_prefill, bench_decode, bench_verify, bench_spec)
+    for module in (bench_prefill, bench_decode, bench_verify, bench_spec, bench_launches)
 }
 
 
@@ -30,6 +32,8 @@ def run(argv: Sequence[str]) -> int:
     options = _parse(argv)
     if options.what in _OF_A_MODEL:
         return bench_engine.run(_OF_A_MODEL[options.what].BENCH, options)
+    if options.what == "kernels":
+        return bench_kernels.run(options)
     if options.what == "ui" and options.against_json:
         from ds4chat.cli import bench_ui_json
 
@@ -68,6 +72,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     snapshot.add_argument("--support", help="its support file")
     snapshot.add_argument("--json", action="store_true", help="print JSON")
     bench_ui.add_parser(kinds.add_parser("ui", help="time from key to screen"))
+    bench_kernels.add_parser(kinds.add_parser("kernels", help=bench_kernels.TITLE))
     for name, module in _OF_A_MODEL.items():
         module.add_parser(kinds.add_parser(name, help=module.BENCH.title))
     return parser.parse_args(argv)

@@ -42,11 +42,26 @@ def _rows(samples: list[Sample]) -> list[Row]:
         rows += bench_engine.spread(case, "tok/s", bench_engine.rates(found))
         rows += bench_engine.spread(f"{case}, a token", "ms", bench_engine.each_ms(found))
     shipped = cases.get(SHIPPED, [])
+    for fact in ("launches", "nodes"):
+        counts = [sample.facts[fact] for sample in shipped]
+        rows += bench_engine.spread(f"{SHIPPED}, a token", fact, counts)
+    rows += _fastest(cases)
     for case, found in cases.items():
         if case != SHIPPED:
             ratios = bench_engine.paired(shipped, found, bench_engine.rate)
             rows += bench_engine.spread(f"{SHIPPED} / {case}", "x", ratios, f"bar {BAR}")
     return rows
+
+
+def _fastest(cases: dict[str, list[Sample]]) -> list[Row]:
+    """Plain as shipped against the fastest plain path of each run."""
+    from ds4chat.engine.bench_runs import SHIPPED
+
+    best: dict[int, float] = {}
+    for sample in (sample for found in cases.values() for sample in found):
+        best[sample.run] = max(best.get(sample.run, 0.0), bench_engine.rate(sample))
+    ratios = [bench_engine.rate(s) / best[s.run] for s in cases.get(SHIPPED, [])]
+    return bench_engine.spread(f"{SHIPPED} / the fastest plain path", "x", ratios, f"bar {BAR}")
 
 
 BENCH = Bench(name="decode", title="plain decoding", samples=_samples, rows=_rows)

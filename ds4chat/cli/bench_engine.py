@@ -86,7 +86,7 @@ def run(bench: Bench, options: argparse.Namespace) -> int:
         use_fast_products()  # before the import of MLX, as in the chat
     from ds4chat.engine.engine import Engine
 
-    model, support = _files(options)
+    model, support = files(options)
     with Engine.open(
         model,
         support,
@@ -105,7 +105,8 @@ def run(bench: Bench, options: argparse.Namespace) -> int:
     return EXIT_FAILED if any(sample.is_identical is False for sample in samples) else EXIT_OK
 
 
-def _files(options: argparse.Namespace) -> tuple[Path, Path | None]:
+def files(options: argparse.Namespace) -> tuple[Path, Path | None]:
+    """The model and its support file that the options, settings or the bundle name."""
     given = {"model": options.model, "support": options.support}
     dirs = paths.UserDirs.from_variables(settings.path_variables())
     asked = {name: value for name, value in given.items() if value is not None}
@@ -171,6 +172,12 @@ def paired(
     """Ratio of two cases within each run that has both."""
     other = {sample.run: value(sample) for sample in theirs}
     return [value(s) / other[s.run] for s in ours if s.run in other]
+
+
+def differences_ms(ours: list[Sample], theirs: list[Sample]) -> list[float]:
+    """Milliseconds by which `ours` takes longer within each run that has both."""
+    other = {sample.run: sample.seconds for sample in theirs}
+    return [1e3 * (s.seconds - other[s.run]) for s in ours if s.run in other]
 
 
 def rate(sample: Sample) -> float:

@@ -22,7 +22,7 @@ from typing import Any
 from ds4chat.cli.flash_vocab import N_MERGES, random_merges
 from ds4chat.errors import EngineError, ModelFileError
 from ds4chat.formats.gguf import GgufFile
-from ds4chat.formats.quants import format_named
+from ds4chat.formats.quants import QuantFormat, format_named
 from ds4chat.formats.show import printable
 from ds4chat.formats.vocab import read_tokenizer
 from ds4chat.model.binding import Kind, Place, bind_target, target_layout
@@ -191,17 +191,21 @@ def write_flash_sized(path: Path) -> None:
 
 def _stored_as(place: Place) -> tuple[int, int]:
     """Type id and bytes of a tensor in the published 2-bit layout."""
+    quant = published_format(place)
+    return quant.ggml_type, math.prod(place.shape[:-1]) * quant.row_bytes(place.shape[-1])
+
+
+def published_format(place: Place) -> QuantFormat:
+    """The format of a tensor in the published 2-bit file."""
     suffix = place.name.rsplit(".", 2)[-2]
     if place.kind is Kind.IDS:
-        quant = format_named("I32")
-    elif place.kind is Kind.VECTOR:
-        quant = format_named("F32")
-    elif "_exps" in suffix:
-        quant = format_named("Q2_K" if "down" in suffix else "IQ2_XXS")
-    else:
-        light = ("hc_", "compressor", "token_embd", "gate_inp", "indexer", "proj")
-        quant = format_named("F16" if any(word in place.name for word in light) else "Q8_0")
-    return quant.ggml_type, math.prod(place.shape[:-1]) * quant.row_bytes(place.shape[-1])
+        return format_named("I32")
+    if place.kind is Kind.VECTOR:
+        return format_named("F32")
+    if "_exps" in suffix:
+        return format_named("Q2_K" if "down" in suffix else "IQ2_XXS")
+    light = ("hc_", "compressor", "token_embd", "gate_inp", "indexer", "proj")
+    return format_named("F16" if any(word in place.name for word in light) else "Q8_0")
 
 
 def _string(text: str) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,10 @@ from ds4chat.cli.bench_engine import Bench, Row
 if TYPE_CHECKING:
     from ds4chat.engine.bench_runs import Sample
     from ds4chat.engine.engine import Engine
+
+
+BAR = 1.3
+"""Six rows may cost that many times what reading their additional experts takes."""
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +35,10 @@ def _samples(engine: Engine, options: argparse.Namespace) -> Iterator[Sample]:
 
 
 def _rows(samples: list[Sample]) -> list[Row]:
+    from ds4chat.engine.bench_runs import COPY
+
     cases = bench_engine.by_case(samples)
+    copies = cases.pop(COPY, [])
     single = cases.get("T(1)", [])
     rows: list[Row] = []
     for case, found in cases.items():
@@ -41,6 +49,25 @@ def _rows(samples: list[Sample]) -> list[Row]:
         ratios = bench_engine.paired(found, single, lambda sample: sample.seconds)
         if case != "T(1)":
             rows += bench_engine.spread(f"{case} / T(1)", "x", ratios)
+    return rows + _surplus_rows(cases, copies)
+
+
+def _surplus_rows(cases: dict[str, list[Sample]], copies: list[Sample]) -> list[Row]:
+    """What six rows cost beyond one, against reading the experts that they add."""
+    one, six = cases.get("T(1)", []), cases.get("T(6)", [])
+    if not (one and six and copies):
+        return []
+    surplus = bench_engine.differences_ms(six, one)
+    n_bytes = six[0].facts["expert_bytes"] - one[0].facts["expert_bytes"]
+    speeds = bench_engine.rates(copies)
+    rows = bench_engine.spread("copies of memory", "GB/s", [speed / 1e9 for speed in speeds])
+    note = f"{n_bytes / 1e6:,.1f} MB of experts more"
+    rows += bench_engine.spread("T(6) - T(1)", "ms", surplus, note)
+    if n_bytes:
+        reading_ms = 1e3 * n_bytes / statistics.median(speeds)
+        shares = [ms / reading_ms for ms in surplus]
+        case = "(T(6) - T(1)) / reading those at that speed"
+        rows += bench_engine.spread(case, "x", shares, f"bar {BAR}")
     return rows
 
 

@@ -11,7 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+from ds4chat.engine.copies import copy_once
 from ds4chat.engine.engine import Engine
+from ds4chat.engine.expert_reads import expert_bytes
+from ds4chat.engine.graph_count import step_count
 from ds4chat.engine.runner import Runner, Timeline
 from ds4chat.engine.session import Session
 from ds4chat.model.kv import MAX_ROWS
@@ -19,9 +22,11 @@ from ds4chat.protocol.types import Policy, SpecOptions
 
 Clock = Callable[[], float]
 
+_COPIED_BYTES = (1 << 30, 64 << 20)  # on a GPU, on a CPU
 SHIPPED = "plain"
 BARE = "plain, no draft rows"
 LOOSE = "plain, no draft rows, rows not exact"
+COPY = "copies of memory"
 RACE_PLAIN, RACE_SPEC = "plain, in a race", "speculative, in a race"
 DRAFTER = "speculative"
 
@@ -77,11 +82,13 @@ def decode(
     target = engine.runner.target
     bare = Runner(target, None, is_row_exact=True)
     loose = Runner(target, None, is_row_exact=False)
+    counted = step_count(engine.runner, held.timeline, held.choose())
+    facts: dict[str, float] = {"nodes": counted.nodes, "launches": counted.launches}
     for run in range(repeat + 1):
         session = copy_of(engine, held)
         seconds = _timed(clock, partial(_steps, session, n))
         session.close()
-        yield Sample(case=SHIPPED, run=run, n_units=n, seconds=seconds)
+        yield Sample(case=SHIPPED, run=run, n_units=n, seconds=seconds, facts=facts)
         for case, runner in ((BARE, bare), (LOOSE, loose)):
             timeline = _without_drafts(runner, held)
             first = held.choose()
@@ -95,7 +102,8 @@ def verify(
 ) -> Iterator[Sample]:
     """T(1) .. T(8): passes over so many rows behind `context` tokens, nothing committed.
 
-    `is_identical`: each row has the bits of a pass over it alone.
+    `is_identical`: each row has the bits of a pass over it alone. Each comes with the bytes of
+    the experts that its rows choose; how fast memory is copied is measured beside them.
     """
     target, drafter = engine.runner.target, engine.runner.drafter
     runner = Runner(target, drafter, is_row_exact=True)
@@ -109,13 +117,19 @@ def verify(
     for token in rows:
         alone.append(runner.evaluate_rows(single, [token])[0])
         single.log.n += 1
+    read = expert_bytes(target, timeline, rows)
     for run in range(repeat + 1):
+        copied, copy_s = copy_once(_COPIED_BYTES[engine.info.backend == "cpu"], clock)
+        yield Sample(case=COPY, run=run, n_units=copied, seconds=copy_s)
         for k in range(1, MAX_ROWS + 1):
             start = clock()
             found = runner.evaluate_rows(timeline, rows[:k])
             seconds = clock() - start
             same = all(found[i].tobytes() == alone[i].tobytes() for i in range(k))
-            yield Sample(case=f"T({k})", run=run, n_units=1, seconds=seconds, is_identical=same)
+            yield Sample(
+                case=f"T({k})", run=run, n_units=1, seconds=seconds, is_identical=same,
+                facts={"expert_bytes": read[k - 1]},
+            )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,7 +157,7 @@ class WeightSource:
         blocks = self._blocks(name)
         if blocks is None:
             return dense(self.values(name), mx.float32)
-        if not is_island:
+        if not is_island and blocks.quant.name != "F32":
             return blocks
         weight = mx.contiguous(blocks.values().swapaxes(-1, -2))
         mx.eval(weight)
@@ -169,7 +169,8 @@ class WeightSource:
 
     def grouped(self, name: str, n_groups: int) -> Linear:
         """A weight `[G*R, in]` for `Linear.grouped`."""
-        if self.storage.keeps_blocks:
+        quant = self._entries[name].quant
+        if self.storage.keeps_blocks and quant is not None and quant.name != "F32":
             return self.linear(name)
         values = self.values(name)
         return dense(values.reshape(n_groups, -1, values.shape[-1]), mx.float32)

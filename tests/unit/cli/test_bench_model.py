@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from ds4chat.cli import bench, bench_engine, bench_verify
+from ds4chat.cli import bench, bench_decode, bench_engine, bench_verify
 from ds4chat.cli.main import main
-from ds4chat.engine import bench_runs
+from ds4chat.engine import bench_runs, launch_runs
 from ds4chat.engine.bench_runs import Sample
 from tests.make_pair import PairPaths, make_pair
 
@@ -59,9 +59,56 @@ def test_decode_compares_plain_as_shipped_with_every_plain_path(
     found = as_json(pair, capsys, "decode", "-n", "2", "--context", "8")
     ratios = [row for row in found["rows"] if row["unit"] == "x"]
     assert [row["case"] for row in ratios] == [
-        f"plain / {case}" for case in (bench_runs.BARE, bench_runs.LOOSE)
+        f"plain / {case}"
+        for case in ("the fastest plain path", bench_runs.BARE, bench_runs.LOOSE)
     ]
     assert all("bar 0.9" in row["note"] for row in ratios)
+    assert 0 < ratios[0]["median"] <= 1
+    counts = {row["unit"]: row["median"] for row in found["rows"]}
+    assert 100 < counts["launches"] < counts["nodes"]
+
+
+def test_the_fastest_path_of_each_run_counts() -> None:
+    seconds = {bench_runs.SHIPPED: (1.0, 4.0), bench_runs.BARE: (0.5, 5.0)}
+    samples = [
+        Sample(case=case, run=run, n_units=1, seconds=s, facts={"nodes": 3, "launches": 2})
+        for case, times in seconds.items()
+        for run, s in enumerate(times, start=1)
+    ]
+    rows = {row.case: row for row in bench_decode.BENCH.rows(samples)}
+    fastest = rows["plain / the fastest plain path"]
+    assert (fastest.low, fastest.high) == (0.5, 1.0)
+
+
+def test_what_six_rows_cost_is_held_against_their_experts() -> None:
+    samples = [Sample(case=bench_runs.COPY, run=1, n_units=2_000_000, seconds=0.001)]
+    for k, seconds, n_bytes in ((1, 0.010, 1e6), (6, 0.013, 5e6)):
+        samples.append(
+            Sample(
+                case=f"T({k})",
+                run=1,
+                n_units=1,
+                seconds=seconds,
+                is_identical=True,
+                facts={"expert_bytes": n_bytes},
+            )
+        )
+    rows = {row.case: row for row in bench_verify.BENCH.rows(samples)}
+    assert rows["copies of memory"].median == pytest.approx(2.0)
+    assert rows["T(6) - T(1)"].median == pytest.approx(3.0)
+    # 4 MB at 2 GB/s are 2 ms
+    ratio = rows["(T(6) - T(1)) / reading those at that speed"]
+    assert ratio.median == pytest.approx(1.5)
+    assert "bar 1.3" in ratio.note
+
+
+def test_launches_by_part(pair: PairPaths, capsys: pytest.CaptureFixture[str]) -> None:
+    found = as_json(pair, capsys, "launches", "--context", "8")
+    counts = {row["case"]: row["median"] for row in found["rows"] if row["unit"] == "launches"}
+    parts = (launch_runs.ATTENTION, launch_runs.EXPERTS, launch_runs.OUTPUT, launch_runs.REST)
+    assert counts[launch_runs.WHOLE] == sum(counts[part] for part in parts)
+    assert all(counts[part] > 0 for part in parts)
+    assert counts[launch_runs.DRAFT] > 0
 
 
 def test_verify_prints_all_passes_their_ratios_and_their_bits(

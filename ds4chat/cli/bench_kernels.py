@@ -1,0 +1,267 @@
+"""`ds4chat bench kernels`: every product of a decode step, one by one.
+
+At the shapes and in the formats of a model file, whose data is not read, or of the published
+2-bit Flash file. What counts is the share of the bandwidth that this device copies with.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import io
+import json
+import statistics
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ds4chat.cli import bench_engine
+from ds4chat.cli.bench_engine import positive
+from ds4chat.errors import SettingsError
+
+if TYPE_CHECKING:
+    from ds4chat.engine.kernel_runs import Product, Setting, Timing
+
+TITLE = "products of a decode step, one by one"
+STEP_BAR, LARGE_BAR = 0.55, 0.70
+LARGE_BYTES = 30 * 10**6
+_COPIES_MB = {"cpu": 32}  # elsewhere 1024
+_BANDWIDTH_BYTES = {"cpu": 64 << 20}  # elsewhere 2 GiB
+
+
+def add_parser(parser: argparse.ArgumentParser) -> None:
+    """Its flags."""
+    add = parser.add_argument
+    add("-m", "--model", help="take shapes and formats of this GGUF (default: the bundled)")
+    add("--shapes", choices=("model", "flash"), default="model",
+        help="flash: the published 2-bit file's, without a file")  # fmt: skip
+    add("--backend", choices=("auto", "metal", "cuda", "cpu"), default="auto")
+    add("--rows", type=_rows, nargs="+", default=list(range(1, 9)), metavar="N",
+        help="rows of a launch (default 1 to 8)")  # fmt: skip
+    add("--only", default="", metavar="TEXT", help="products whose name or format has TEXT")
+    add("--repeat", type=positive, default=5, metavar="N", help="timed runs (default 5)")
+    add("--launches", type=positive, default=32, metavar="N", help="of a run (default 32)")
+    add("--megabytes", type=positive, metavar="N",
+        help="weights in rotation, at least 8 copies (default 1024; cpu 32)")  # fmt: skip
+    add("--json", action="store_true", help="print JSON")
+    add("--csv", action="store_true", help="print CSV")
+    parser.set_defaults(support=None)
+
+
+def _rows(text: str) -> int:
+    number = int(text)
+    if not 1 <= number <= 8:
+        raise argparse.ArgumentTypeError("1 to 8 rows wanted")
+    return number
+
+
+def run(options: argparse.Namespace) -> int:
+    """Time everything that was asked for and print it; returns the exit status.
+
+    Raises:
+        Ds4Error: the model cannot be opened, or nothing of that name is multiplied.
+    """
+    from ds4chat.engine.backend import choose_backend
+    from ds4chat.engine.kernel_runs import Setting, copy_bandwidth, upload_bandwidth
+    from ds4chat.ops import dispatch
+
+    backend = choose_backend(options.backend)
+    kernels = "reference" if backend.name == "cpu" else backend.name
+    dispatch.use(dispatch.Dispatcher(backend=kernels))
+    where, products = _products(options)
+    size = _BANDWIDTH_BYTES.get(backend.name, 2 << 30)
+    setting = Setting(
+        copies_bytes=(options.megabytes or _COPIES_MB.get(backend.name, 1024)) << 20,
+        n_launches=options.launches,
+        repeat=options.repeat,
+        dtype=backend.storage.dtype,
+    )
+    result: dict[str, Any] = {
+        "bench": "kernels",
+        "shapes": where,
+        "backend": backend.name,
+        "device": backend.device,
+        "copy_gbps": copy_bandwidth(size, options.repeat) / 1e9,
+        "upload_gbps": upload_bandwidth(size // 4, options.repeat) / 1e9,
+    }
+    timings = list(_told(_timings(products, options.rows, setting)))
+    result["rows"] = _lines(timings, result["copy_gbps"])
+    result["summary"] = _summary(timings, result["copy_gbps"])
+    result["fallbacks"] = dict(dispatch.current().fallbacks)
+    print(_shown(result, options), end="")
+    return bench_engine.EXIT_OK
+
+
+def _products(options: argparse.Namespace) -> tuple[str, list[Product]]:
+    from ds4chat.cli.bench_open import FLASH, published_format
+    from ds4chat.engine.kernel_runs import products_of
+
+    if options.shapes == "flash":
+        where, products = "Flash, 2-bit", products_of(FLASH, published_format)
+    else:
+        where, products = _of_file(options)
+    word = options.only.lower()
+    chosen = [p for p in products if word in p.name.lower() or word in p.quant.name.lower()]
+    if not chosen:
+        names = ", ".join(dict.fromkeys(p.name for p in products))
+        raise SettingsError(f"--only {options.only}: no such product", f"There are {names}.")
+    return where, chosen
+
+
+def _of_file(options: argparse.Namespace) -> tuple[str, list[Product]]:
+    from ds4chat.engine.kernel_runs import products_of
+    from ds4chat.formats.gguf import GgufFile
+    from ds4chat.formats.quants import QuantFormat
+    from ds4chat.model.binding import Place, bind_target
+    from ds4chat.model.metadata import read_target_config
+
+    model, _ = bench_engine.files(options)
+    with GgufFile.open(model) as gguf:
+        config = read_target_config(gguf)
+        entries = bind_target(gguf, config)
+
+        def format_of(place: Place) -> QuantFormat:
+            quant = entries[place.name].quant
+            assert quant is not None  # bound: a type that can be decoded
+            return quant
+
+        return config.name, products_of(config, format_of)
+
+
+def _timings(products: list[Product], rows: list[int], setting: Setting) -> Iterator[Timing]:
+    from ds4chat.engine.kernel_runs import time_product
+
+    for product in products:
+        yield from time_product(product, rows, setting)
+
+
+def _told(timings: Iterator[Timing]) -> Iterator[Timing]:
+    """The same, with a line of progress each; Ctrl+C ends it."""
+    try:
+        for timing in timings:
+            seconds = statistics.median(timing.seconds)
+            name = f"{timing.product.name} {timing.product.quant.name} {timing.who}"
+            print(f"  {name:<44} {timing.rows} rows {1e6 * seconds:9.1f} us", file=sys.stderr)
+            yield timing
+    except KeyboardInterrupt:
+        print("interrupted: what follows is what there is", file=sys.stderr)
+
+
+def _lines(timings: list[Timing], copy_gbps: float) -> list[dict[str, Any]]:
+    """One line for each product and row count; stock times stand beside ours."""
+    from ds4chat.engine.kernel_runs import OWN, STOCK
+
+    stock = {
+        (id(t.product), t.rows): 1e6 * statistics.median(t.seconds)
+        for t in timings
+        if t.who == STOCK
+    }
+    lines = []
+    for t in timings:
+        if t.who != OWN:
+            continue
+        seconds = statistics.median(t.seconds)
+        gbps = t.n_bytes / seconds / 1e9
+        lines.append(
+            {
+                "name": t.product.name,
+                "format": t.product.quant.name,
+                "n_in": t.product.n_in,
+                "n_out": t.product.n_out,
+                "per_step": t.product.per_step,
+                "rows": t.rows,
+                "us": 1e6 * seconds,
+                "us_least": 1e6 * min(t.seconds),
+                "us_greatest": 1e6 * max(t.seconds),
+                "megabytes": t.n_bytes / 1e6,
+                "gbps": gbps,
+                "share": gbps / copy_gbps,
+                "stock_us": stock.get((id(t.product), t.rows)),
+            }
+        )
+    return lines
+
+
+def _summary(timings: list[Timing], copy_gbps: float) -> dict[str, float]:
+    """A whole step of one row, and the worst of the large weights, against the bars."""
+    from ds4chat.engine.kernel_runs import OWN
+
+    single = [t for t in timings if t.who == OWN and t.rows == 1]
+    if not single:
+        return {}
+    n_bytes = sum(t.product.per_step * t.n_bytes for t in single)
+    seconds = sum(t.product.per_step * statistics.median(t.seconds) for t in single)
+    large = [
+        t.n_bytes / statistics.median(t.seconds) / 1e9 / copy_gbps
+        for t in single
+        if t.n_bytes >= LARGE_BYTES
+    ]
+    found = {
+        "step_ms": 1e3 * seconds,
+        "step_megabytes": n_bytes / 1e6,
+        "step_share": n_bytes / seconds / 1e9 / copy_gbps,
+    }
+    return found | ({"large_share_least": min(large)} if large else {})
+
+
+def _shown(result: dict[str, Any], options: argparse.Namespace) -> str:
+    if options.json:
+        return json.dumps(result, indent=2) + "\n"
+    if options.csv:
+        return _as_csv(result["rows"])
+    lines = [
+        f"kernels: {result['shapes']}; {result['backend']}, {result['device']}; copies at "
+        f"{result['copy_gbps']:.1f} GB/s, uploads at {result['upload_gbps']:.1f} GB/s",
+        f"  {'product':<26} {'format':<8} {'in x out':>14} {'a step':>6} {'rows':>4} "
+        f"{'us':>9} {'MB':>9} {'GB/s':>8} {'of copy':>7} {'stock us':>9}",
+    ]
+    lines += [_as_line(row) for row in result["rows"]]
+    lines += _verdicts(result["summary"])
+    lines += [f"no kernel {name}: {why}" for name, why in result["fallbacks"].items()]
+    return "\n".join(lines) + "\n"
+
+
+def _as_line(row: dict[str, Any]) -> str:
+    shape = f"{row['n_in']} x {row['n_out']}"
+    stock = "-" if row["stock_us"] is None else f"{row['stock_us']:.1f}"
+    return (
+        f"  {row['name']:<26} {row['format']:<8} {shape:>14} {row['per_step']:6d} "
+        f"{row['rows']:4d} {row['us']:9.1f} {row['megabytes']:9.3f} {row['gbps']:8.1f} "
+        f"{row['share']:7.1%} {stock:>9}"
+    )
+
+
+def _verdicts(summary: dict[str, float]) -> list[str]:
+    if not summary:
+        return []
+    lines = [
+        f"the products of a step of one row: {summary['step_megabytes']:,.1f} MB in "
+        f"{summary['step_ms']:.3f} ms, {summary['step_share']:.1%} of the copy bandwidth "
+        f"(bar {STEP_BAR:.0%})"
+    ]
+    if "large_share_least" in summary:
+        lines.append(
+            f"the slowest weight of {LARGE_BYTES // 10**6} MB or more: "
+            f"{summary['large_share_least']:.1%} (bar {LARGE_BAR:.0%})"
+        )
+    return lines
+
+
+def _as_csv(rows: list[dict[str, Any]]) -> str:
+    out = io.StringIO()
+    if rows:
+        writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return out.getvalue()
+
+
+def main() -> int:
+    """`python -m ds4chat.cli.bench_kernels`."""
+    parser = argparse.ArgumentParser(prog="bench_kernels", description=TITLE)
+    add_parser(parser)
+    return run(parser.parse_args())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,303 @@
+"""Timed products of single weights, at a model's shapes and in its formats.
+
+Each launch reads another of at least eight copies of its weight, so that no cache helps, and
+waits for the one before; the time of the waiting itself is taken off.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from ds4chat.engine.bench_runs import Clock
+from ds4chat.engine.copies import copy_once
+from ds4chat.formats.quants import QuantFormat
+from ds4chat.model.binding import Kind, Place, target_layout
+from ds4chat.model.config import TargetConfig
+from ds4chat.ops.blocks import SCALES_AT, Blocks, upload
+from ds4chat.ops.linear import Dense, Linear, Packed
+
+MIN_COPIES, MAX_COPIES = 8, 64
+OWN, STOCK = "own", "stock"
+_DRAWN_ROWS = 64  # random rows of which the copies are put together
+_LEAST_SHARE = 0.1  # of a timed launch with its waiting: below that the noise is larger
+_NO_ISLAND = "indexer.attn_q_b"  # the one float matrix that does not want float32 inputs
+_PICKED = ("token_embd.weight", "_ape.weight")  # rows are picked from these, not multiplied
+_FLOATS = {"F16": mx.float16, "BF16": mx.bfloat16, "F32": mx.float32}
+_MLX_LAYOUTS = {"Q8_0": (8, "affine"), "MXFP4": (4, "mxfp4")}
+
+Launch = Callable[[mx.array, int], mx.array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Product:
+    """A kind of weight that a step multiplies by `per_step` times.
+
+    `n_experts` 0: a matrix; else a stack of which a row chooses `n_used`. `n_groups` above 1:
+    one matrix for each group of the input.
+    """
+
+    name: str
+    quant: QuantFormat
+    n_in: int
+    n_out: int
+    per_step: int
+    n_experts: int = 0
+    n_used: int = 0
+    n_groups: int = 1
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of one matrix, of a stack those of one expert."""
+        return self.n_out * self.quant.row_bytes(self.n_in)
+
+    @property
+    def is_island(self) -> bool:
+        """Whether its inputs are float32 on every device (mixers, router, compressors)."""
+        return self.quant.name in _FLOATS and self.name != _NO_ISLAND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """How to time: bytes of all copies of a weight, launches in a run, runs, type of inputs."""
+
+    copies_bytes: int
+    n_launches: int
+    repeat: int
+    dtype: mx.Dtype
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Seconds of one launch in each run; `n_bytes` of weights were read by each."""
+
+    product: Product
+    rows: int
+    who: str  # OWN or STOCK
+    seconds: tuple[float, ...]
+    n_bytes: float
+
+
+def products_of(
+    config: TargetConfig, format_of: Callable[[Place], QuantFormat]
+) -> list[Product]:
+    """What a decode step of this model multiplies by, in the order of the layout."""
+    counts: dict[tuple[str, QuantFormat, tuple[int, ...]], int] = {}
+    for place in target_layout(config):
+        is_picked = place.name.endswith(_PICKED)
+        if place.kind is Kind.MATRIX and not is_picked and not place.is_optional:
+            name = place.name.removesuffix(".weight")
+            name = name.split(".", 2)[2] if name.startswith("blk.") else name
+            key = (name, format_of(place), place.shape)
+            counts[key] = counts.get(key, 0) + 1
+    block = config.block
+    return [
+        Product(
+            name=name,
+            quant=quant,
+            n_in=shape[-1],
+            n_out=shape[-2],
+            per_step=number,
+            n_experts=shape[0] if len(shape) == 3 else 0,
+            n_used=block.n_experts_used if len(shape) == 3 else 0,
+            n_groups=block.n_groups if name == "attn_output_a" else 1,
+        )
+        for (name, quant, shape), number in counts.items()
+    ]
+
+
+def time_product(
+    product: Product,
+    rows: Sequence[int],
+    setting: Setting,
+    clock: Clock = time.perf_counter,
+) -> Iterator[Timing]:
+    """Time one product for each row count, ours and where MLX has the format its own."""
+    yield from _time(OWN, product, _own_weights(product, setting), rows, setting, clock)
+    try:
+        stock = _stock_weights(product, setting)
+        yield from _time(STOCK, product, stock, rows, setting, clock)
+    except RuntimeError:  # MLX has not this product on this device: nothing stands beside ours
+        return
+
+
+def _time(
+    who: str,
+    product: Product,
+    copies: Sequence[Linear],
+    rows: Sequence[int],
+    setting: Setting,
+    clock: Clock,
+) -> Iterator[Timing]:
+    for n_rows in rows if copies else ():
+        dtype = mx.float32 if product.is_island else setting.dtype
+        x = _input(product, n_rows, dtype)
+        launch, n_bytes = _launch(product, copies, n_rows)
+        seconds = time_launches(launch, x, setting, clock)
+        yield Timing(
+            product=product, rows=n_rows, who=who, seconds=tuple(seconds), n_bytes=n_bytes
+        )
+
+
+def time_launches(
+    launch: Launch, x: mx.array, setting: Setting, clock: Clock = time.perf_counter
+) -> list[float]:
+    """Net seconds of a launch in a chain, one for each run."""
+    order = range(setting.n_launches)
+
+    def chain(step: Launch) -> float:
+        start, at = clock(), x
+        for i in order:
+            at = _behind(x, step(at, i))
+        mx.eval(at)  # sync: the end of a timed run
+        return (clock() - start) / setting.n_launches
+
+    mx.eval(launch(x, 0))
+    runs = [(chain(launch), chain(lambda at, _: at)) for _ in range(setting.repeat + 1)][1:]
+    alone = float(np.median([waiting for _, waiting in runs]))
+    return [max(whole - alone, _LEAST_SHARE * whole) for whole, _ in runs]
+
+
+def _behind(x: mx.array, made: mx.array) -> mx.array:
+    """X, made to wait for `made`."""
+    first = made.reshape(made.shape[0], -1)[:, :1].astype(x.dtype) * 0
+    return x + first.reshape(first.shape[0], *(1 for _ in x.shape[1:]))
+
+
+def copy_bandwidth(n_bytes: int, repeat: int, clock: Clock = time.perf_counter) -> float:
+    """Bytes read and written in a second by copies of `n_bytes`."""
+    runs = [copy_once(n_bytes, clock) for _ in range(repeat + 1)][1:]
+    return float(np.median([copied / max(seconds, 1e-9) for copied, seconds in runs]))
+
+
+def upload_bandwidth(n_bytes: int, repeat: int, clock: Clock = time.perf_counter) -> float:
+    """Bytes a second from host to device, as weights are loaded."""
+    chunk = np.zeros(max(1, n_bytes // 8), np.uint8)
+    rates = []
+    for _ in range(repeat + 1):
+        start = clock()
+        upload(chunk for _ in range(8))
+        rates.append(8 * chunk.nbytes / max(clock() - start, 1e-9))
+    return float(np.median(rates[1:]))
+
+
+def _n_copies(n_bytes: int, setting: Setting) -> int:
+    return min(MAX_COPIES, max(MIN_COPIES, -(-setting.copies_bytes // n_bytes)))
+
+
+def _n_experts(product: Product, setting: Setting) -> int:
+    """Experts of the timed stack: eight rows' choices at the least, for eight launches."""
+    wanted = max(MIN_COPIES * product.n_used, setting.copies_bytes // product.n_bytes)
+    return max(product.n_used, min(product.n_experts, wanted))
+
+
+def _own_weights(product: Product, setting: Setting) -> list[Linear]:
+    drawn = mx.array(random_rows(product.quant, _DRAWN_ROWS, product.n_in))
+    shape: tuple[int, ...] = (product.n_out,)
+    n_copies = _n_copies(product.n_bytes, setting)
+    if product.n_experts:
+        shape, n_copies = (_n_experts(product, setting), product.n_out), 1
+    copies: list[Linear] = []
+    for _ in range(n_copies):
+        raw = drawn[mx.random.randint(0, _DRAWN_ROWS, shape)]
+        mx.eval(raw)
+        copies.append(Blocks(raw=raw, quant=product.quant))
+    return copies
+
+
+def random_rows(quant: QuantFormat, n_rows: int, n_in: int) -> NDArray[np.uint8]:
+    """`(n_rows, row_bytes)`: random blocks with small finite scales."""
+    rng = np.random.default_rng(n_in)
+    if quant.block_values == 1:
+        values = rng.standard_normal((n_rows, n_in)).astype(np.float32)
+        array = mx.array(values).astype(_FLOATS[quant.name]).view(mx.uint8)
+        return np.array(array)
+    n_blocks = n_rows * n_in // quant.block_values
+    blocks = rng.integers(0, 256, (n_blocks, quant.block_bytes), dtype=np.uint8)
+    for at in SCALES_AT.get(quant.name, ()):
+        halves = rng.uniform(0.001, 0.01, (n_blocks, 1)).astype("<f2")
+        blocks[:, at : at + 2] = halves.view(np.uint8)
+    if quant.name == "MXFP4":
+        blocks[:, 0] = rng.integers(115, 122, n_blocks)
+    return blocks.reshape(n_rows, -1)
+
+
+def _stock_weights(product: Product, setting: Setting) -> list[Linear]:
+    """MLX's own storage of the format; empty where it has none."""
+    name = product.quant.name
+    lead: tuple[int, ...] = ()
+    n_copies = _n_copies(product.n_bytes, setting)
+    if product.n_experts:
+        lead, n_copies = (_n_experts(product, setting),), 1
+    if name in _MLX_LAYOUTS:
+        return [_packed(product, lead) for _ in range(n_copies)]
+    if name not in _FLOATS or product.n_groups > 1:
+        return []
+    copies: list[Linear] = []
+    for _ in range(n_copies):
+        weight = mx.random.normal((*lead, product.n_in, product.n_out)).astype(_FLOATS[name])
+        mx.eval(weight)
+        copies.append(Dense(weight=weight))
+    return copies
+
+
+def _packed(product: Product, lead: tuple[int, ...]) -> Packed:
+    bits, mode = _MLX_LAYOUTS[product.quant.name]
+    shape = (*lead, product.n_out)
+    groups = (*shape, product.n_in // 32)
+    weight = mx.random.randint(0, 1 << 31, (*shape, product.n_in * bits // 32)).astype(
+        mx.uint32
+    )
+    if mode == "mxfp4":
+        scales, biases = mx.random.randint(115, 122, groups).astype(mx.uint8), None
+    else:
+        scales = mx.random.uniform(0.001, 0.01, groups).astype(mx.bfloat16)
+        biases = -128 * scales
+    packed = Packed(
+        weight=weight, scales=scales, biases=biases, bits=bits, group_size=32, mode=mode
+    )
+    mx.eval(packed.arrays())
+    return packed
+
+
+def _input(product: Product, rows: int, dtype: mx.Dtype) -> mx.array:
+    """Rows as the product's caller gives them."""
+    shape: tuple[int, ...] = (rows, product.n_in)
+    if product.n_experts:
+        shape = (rows, 1, 1, product.n_in)
+    elif product.n_groups > 1:
+        shape = (rows, product.n_groups, product.n_in)
+    x = mx.random.normal(shape).astype(dtype)
+    mx.eval(x)
+    return x
+
+
+def _launch(product: Product, copies: Sequence[Linear], rows: int) -> tuple[Launch, float]:
+    """How launch i multiplies, and the mean bytes that a launch must read."""
+    if not product.n_experts:
+        return partial(_multiply, copies, product.n_groups > 1), float(product.n_bytes)
+    n_experts = int(copies[0].arrays()[0].shape[0])
+    rng = np.random.default_rng(rows)
+    picks = [
+        np.stack([rng.permutation(n_experts)[: product.n_used] for _ in range(rows)])
+        for _ in range(MIN_COPIES)
+    ]
+    distinct = float(np.mean([len(np.unique(pick)) for pick in picks]))
+    arrays = [mx.array(pick.astype(np.int32)) for pick in picks]
+    mx.eval(arrays)
+    return partial(_choose, copies[0], arrays), distinct * product.n_bytes
+
+
+def _multiply(copies: Sequence[Linear], is_grouped: bool, x: mx.array, i: int) -> mx.array:
+    weight = copies[i % len(copies)]
+    return weight.grouped(x) if is_grouped else weight(x)
+
+
+def _choose(weight: Linear, picks: Sequence[mx.array], x: mx.array, i: int) -> mx.array:
+    return weight.expert(x, picks[i % len(picks)])
