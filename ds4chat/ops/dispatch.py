@@ -148,6 +148,15 @@ def _make(backend: str, spec: KernelSpec, text: KernelText, types: str) -> Built
     return mx.fast.metal_kernel(**arguments)  # type: ignore[return-value]
 
 
+def choose(backend: str, *, is_wanted: bool = True) -> Dispatcher:
+    """The dispatcher for an engine's backend (`metal`, `cuda` or `cpu`).
+
+    `is_wanted` is the user's setting; on cpu every op runs its reference in any case.
+    """
+    has_kernels = is_wanted and backend in ("metal", "cuda")
+    return Dispatcher(backend=backend if has_kernels else "reference")
+
+
 _current = Dispatcher(backend="reference")
 
 

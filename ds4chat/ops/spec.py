@@ -92,5 +92,5 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise KernelError(
             f"the kernel source {path} cannot be read: {error.strerror}",
-            "Install ds4chat again, or set kernels = off to run on stock MLX.",
+            "Install ds4chat again.",
         ) from error

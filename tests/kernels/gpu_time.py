@@ -18,6 +18,9 @@ import numpy as np
 
 from ds4chat.formats.quants.base import format_named
 from ds4chat.ops.dispatch import Dispatcher, use
+from ds4chat.ops.hyper import HyperWeights, Mix
+from ds4chat.ops.hyper_kernels import Flow, read, write
+from ds4chat.ops.moe_kernels import ExpertBlocks, down, gate_up
 from ds4chat.ops.qmatmul import BlockWeight, qmatmul
 from tests.kernels.blocks import random_blocks
 
@@ -29,6 +32,10 @@ N_REPEATS = 5
 ROW_COUNTS = (1, 2, 4, 6, 8)
 SHAPES = ((4096, 16384), (4096, 1024), (1024, 32768))
 FORMATS = ("Q8_0", "IQ2_XXS", "Q2_K", "Q4_K", "MXFP4", "BF16")
+N_EXPERTS = 256
+N_PICKS = 6
+EXPERTS = (("IQ2_XXS", "Q2_K"), ("MXFP4", "MXFP4"))
+D, F = 4096, 2048
 
 tell = partial(print, flush=True)
 Launch = Callable[[mx.array, int], mx.array]
@@ -70,7 +77,7 @@ def time_all(backend: str, wanted: str, deadline: float) -> list[dict[str, Any]]
 
 def everything(wanted: str) -> Iterator[Timed]:
     """All that is timed."""
-    for maker in (_products, _stock):
+    for maker in (_products, _experts, _streams, _stock, _stock_experts):
         yield from (t for t in maker(wanted))
 
 
@@ -114,6 +121,136 @@ def _products(wanted: str) -> Iterator[Timed]:
                     x=_x(rows, n_in),
                 )
             del copies
+
+
+def _expert_stack(name: str, n_in: int, n_out: int) -> ExpertBlocks:
+    quant = format_named(name)
+    base = mx.array(random_blocks(np.random.default_rng(1), name, 512, n_in))
+    blocks = base[mx.random.randint(0, 512, (N_EXPERTS * n_out,))]
+    blocks = blocks.reshape(N_EXPERTS, n_out, -1)
+    mx.eval(blocks)
+    return ExpertBlocks(blocks=blocks, quant=quant, n_in=n_in)
+
+
+def _picks(rows: int) -> list[mx.array]:
+    """Distinct experts for every row of a launch, other ones for each of 16 launches."""
+    rng = np.random.default_rng(2)
+    n = rows * N_PICKS
+    return [
+        mx.array(rng.permutation(N_EXPERTS)[:n].reshape(rows, N_PICKS).astype(np.int32))
+        for _ in range(16)
+    ]
+
+
+def _experts(wanted: str) -> Iterator[Timed]:
+    """Both launches of the routed experts at Flash's widths."""
+    for name, down_name in EXPERTS:
+        label = f"moe_gate_up {name} {D}>{F}"
+        if wanted in label:
+            gate, up = _expert_stack(name, D, F), _expert_stack(name, D, F)
+            for rows in (1, 6):
+                n_bytes = 2 * rows * N_PICKS * F * gate.quant.row_bytes(D)
+                run = partial(_gate_up, gate, up, _picks(rows))
+                yield _expert_timed(f"{label} rows {rows}", run, n_bytes, _x(rows, D))
+            del gate, up
+        label = f"moe_down {down_name} {F}>{D}"
+        if wanted in label:
+            stack = _expert_stack(down_name, F, D)
+            for rows in (1, 6):
+                n_bytes = rows * N_PICKS * D * stack.quant.row_bytes(F)
+                weights = mx.full((rows, N_PICKS), 0.25)
+                mx.eval(weights)
+                run = partial(_down, stack, _picks(rows), weights)
+                x = _x(rows * N_PICKS, F).reshape(rows, N_PICKS, F)
+                yield _expert_timed(f"{label} rows {rows}", run, n_bytes, x)
+            del stack
+
+
+def _expert_timed(label: str, launch: Launch, n_bytes: int, x: mx.array) -> Timed:
+    mx.eval(x)
+    return Timed(label=label, launch=launch, n_bytes=n_bytes, n_copies=16, x=x)
+
+
+def _gate_up(
+    gate: ExpertBlocks, up: ExpertBlocks, picks: Sequence[mx.array], x: mx.array, i: int
+) -> mx.array:
+    return gate_up(x, picks[i], gate, up, 10.0)
+
+
+def _down(
+    w: ExpertBlocks, picks: Sequence[mx.array], weights: mx.array, x: mx.array, i: int
+) -> mx.array:
+    return down(x, picks[i], weights, w)
+
+
+def _streams(wanted: str) -> Iterator[Timed]:
+    """Writing to the streams and reading them for the next branch: two launches."""
+    label = f"hyper write + read D{D}"
+    if wanted not in label:
+        return
+    readers = [
+        HyperWeights(
+            fn=mx.random.normal((4 * D, 24)) * 0.01,
+            scale=mx.ones((24,)),
+            base=mx.zeros((24,)),
+            n_streams=4,
+            rounds=20,
+            hc_eps=1e-6,
+            rms_eps=1e-6,
+        )
+        for _ in range(MAX_COPIES)
+    ]
+    mx.eval([[r.fn, r.scale, r.base] for r in readers])
+    for rows in (1, 6):
+        streams, norm = mx.random.normal((rows, 4, D)), mx.ones((D,))
+        mix = Mix(post=mx.ones((rows, 4)), carry=mx.full((rows, 4, 4), 0.25))
+        mx.eval(streams, norm, mix.post, mix.carry)
+        yield Timed(
+            label=f"{label} rows {rows}",
+            launch=partial(_write_read, streams, mix, readers, norm),
+            n_bytes=4 * D * 24 * 4 + rows * D * (3 * 16 + 2 * 2),
+            n_copies=MAX_COPIES,
+            x=_x(rows, D),
+        )
+
+
+def _write_read(
+    streams: mx.array,
+    mix: Mix,
+    readers: Sequence[HyperWeights],
+    norm: mx.array,
+    x: mx.array,
+    i: int,
+) -> mx.array:
+    flow = write(Flow(streams=streams), mix, x, readers[i])
+    return read(flow, readers[i], norm, mx.bfloat16)[0]
+
+
+def _stock_experts(wanted: str) -> Iterator[Timed]:
+    """MLX's own gathered product: 2 bits in groups of 32, one of the three matrices."""
+    label = f"stock gather 2-bit {D}>{F}"
+    if wanted not in label:
+        return
+    w = mx.random.randint(0, 1 << 30, (N_EXPERTS, F, D // 16)).astype(mx.uint32)
+    scales = mx.full((N_EXPERTS, F, D // 32), 0.01, dtype=mx.bfloat16)
+    mx.eval(w, scales)
+    for rows in (1, 6):
+        yield Timed(
+            label=f"{label} rows {rows}",
+            launch=partial(_gather, w, scales, _picks(rows)),
+            n_bytes=rows * N_PICKS * F * (D // 4 + D // 32 * 4),
+            n_copies=16,
+            x=_x(rows, D),
+        )
+
+
+def _gather(
+    w: mx.array, scales: mx.array, picks: Sequence[mx.array], x: mx.array, i: int
+) -> mx.array:
+    rows = x[:, None, None, :]
+    return mx.gather_qmm(
+        rows, w, scales, scales, rhs_indices=picks[i], transpose=True, group_size=32, bits=2
+    )
 
 
 def _stock(wanted: str) -> Iterator[Timed]:
@@ -165,13 +302,13 @@ def measure(timed: Timed, copy_gbps: float) -> dict[str, Any]:
         x = timed.x
         for i in order:
             y = timed.launch(x, i)
-            x = _behind(timed.x, y.reshape(y.shape[0], -1)[:, :1].astype(x.dtype))
+            x = _behind(timed.x, y.reshape(-1)[:1].astype(x.dtype))
         return [x]
 
     def chain_alone() -> Sequence[mx.array]:
         x = timed.x
         for _ in order:
-            x = _behind(timed.x, x[:, :1])
+            x = _behind(timed.x, x.reshape(-1)[:1])
         return [x]
 
     free_s, chained_s, alone_s = (

@@ -30,7 +30,7 @@ def project(streams: Doubles, fn: Doubles, chunk: int) -> Doubles:
 def balance(z: Doubles) -> Doubles:
     """`(L, m, m)` logits to the doubly stochastic carry (architecture.md section 3)."""
     e = np.exp(z - z.max(axis=2, keepdims=True))
-    c = e / e.sum(axis=2, keepdims=True) + HC_EPS
+    c: Doubles = e / e.sum(axis=2, keepdims=True) + HC_EPS
     c = c / (c.sum(axis=1, keepdims=True) + HC_EPS)
     for _ in range(ROUNDS - 1):
         c = c / (c.sum(axis=2, keepdims=True) + HC_EPS)
@@ -39,7 +39,8 @@ def balance(z: Doubles) -> Doubles:
 
 
 def _sigmoid(z: Doubles) -> Doubles:
-    return 1 / (1 + np.exp(-z))
+    out: Doubles = 1 / (1 + np.exp(-z))
+    return out
 
 
 def post_family(dim: int, n_out: int, kind: str) -> Family:

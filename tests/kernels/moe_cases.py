@@ -86,7 +86,8 @@ def down_family(
         return Case(
             spec=spec,
             inputs=(
-                (sent[at], kind), (raw, "uint8"), (picks[at], "int32"), (weights[at], "float32"),
+                (sent[at], kind), (raw, "uint8"), (picks[at], "int32"),
+                (weights[at], "float32"),
             ),
             n_blocks=mk.down_blocks(n_out),
             outputs=(((n, n_out), "float32"),),

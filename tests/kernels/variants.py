@@ -21,14 +21,18 @@ class Variant:
 
 
 def gpu_families(backend: str) -> Iterator[Callable[[], Family]]:
-    """What `gpu_check` goes through, cheapest to compile and most wanted first."""
-    for name in ("Q8_0", "IQ2_XXS", "Q2_K", "Q4_K", "MXFP4", "F16", "BF16", "F32"):
-        yield partial(product, backend, name, 4096, 1000, "bfloat16", "bfloat16")
-        yield partial(product, backend, name, 4096 + 256, 40, "bfloat16")
-        yield partial(product, backend, name, 4096 + 256, 1000, "float32")
+    """What `gpu_check` goes through, most wanted first."""
+    half = "bfloat16"
+    for name in ("Q8_0", "IQ2_XXS", "Q2_K"):
+        yield partial(product, backend, name, 4096, 1000, half, half)
+    yield partial(product, backend, "Q8_0", 1024, 4096, half, half)
     yield from hyper_cases.families(4096)
     yield from moe_cases.families(backend)
-    yield partial(product, backend, "Q8_0", 1024, 4096, "bfloat16", "bfloat16")
+    for name in ("Q4_K", "MXFP4", "F16", "BF16", "F32"):
+        yield partial(product, backend, name, 4096, 1000, half, half)
+    for name in ("Q8_0", "IQ2_XXS", "Q2_K", "Q4_K", "MXFP4", "F16", "BF16", "F32"):
+        yield partial(product, backend, name, 4096 + 256, 1000, "float32")
+        yield partial(product, backend, name, 4096 + 256, 40, half)
 
 
 def every_variant(backend: str) -> Iterator[Variant]:
