@@ -331,9 +331,14 @@ _NUMBERS = re.compile(r"[-+]?\d[\d,._]*(?:e[-+]?\d+)?")
 
 def kind_of(error: Ds4Error, folder: Path) -> str:
     """An error's message without what differs from case to case."""
-    words = error.message.replace(str(folder), "").split("\n")[0][:400]
-    words = _NUMBERS.sub("0", _QUOTED.sub("'…'", words))
-    return f"{type(error).__name__}: {words[:110]}"
+    return f"{type(error).__name__}: {kind_of_words(error.message, folder)}"
+
+
+def kind_of_words(text: str, folder: Path = Path("/nowhere")) -> str:
+    """The same for any text of the program."""
+    words = text.replace(f"{folder}/", "").replace(str(folder), "").split("\n")[0][:400]
+    words = re.sub("[0-9a-f]{32}", "…", words)
+    return _NUMBERS.sub("0", _QUOTED.sub("'…'", words))[:110]
 
 
 def _where(error: BaseException) -> str:

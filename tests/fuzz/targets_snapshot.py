@@ -22,6 +22,7 @@ from ds4chat.store import snapshots
 from tests.engines import SMALL, open_pair, random_ids
 from tests.fuzz import mutate_json
 from tests.fuzz.case import Files, Odd, Target
+from tests.fuzz.guard import kind_of
 from tests.fuzz.mutate import damage, hostile_int
 
 _SESSION = "sessions/s"
@@ -111,7 +112,8 @@ def _run_snapshots(folder: Path) -> str:
     labels = [_restored(engine, place, name) for name in found.manifests]
     clean(place, DiskFiles())
     remove(place, list(found.manifests)[:1], DiskFiles())
-    return " ".join(labels)
+    labels += [kind_of(error, place) for error in found.problems.values()]
+    return next((label for label in labels if label != "restored"), "restored")
 
 
 def _restored(engine: Engine, place: Path, name: str) -> str:
@@ -119,7 +121,7 @@ def _restored(engine: Engine, place: Path, name: str) -> str:
         restore(engine, place, name).session.close()
     except Ds4Error as error:
         assert error.message.isprintable(), error.message
-        return "refused"
+        return kind_of(error, place)
     return "restored"
 
 

@@ -10,7 +10,7 @@ import random
 import tomllib
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from functools import cache
 from pathlib import Path
@@ -28,6 +28,7 @@ from ds4chat.tui.history import History
 from ds4chat.tui.keys import SCREEN_KEYS
 from tests.fuzz import mutate_json, mutate_toml
 from tests.fuzz.case import Files, Odd, Target
+from tests.fuzz.guard import kind_of
 from tests.fuzz.mutate import NASTY, damage, hostile_text
 
 _LINES = "lines"
@@ -82,48 +83,34 @@ def _one_line(rng: random.Random) -> bytes:
 
 def _run_lines(folder: Path) -> str:
     raw = (folder / _LINES).read_bytes()
-    n_commands = n_events = 0
+    labels: list[str] = []
     ledger = Ledger()
     for line in lines(io.BytesIO(raw), 1 << 22):
         text = line.decode("ascii", "replace")
-        n_commands += _is_command(text)
-        event = _event(text)
-        if event is not None:
+        command = _answer(codec.decode_command, text)
+        event = _answer(codec.decode_event, text)
+        if isinstance(event, Event):
             ledger.received(event)
-            n_events += 1
-    for event in ledger.close("the engine is gone"):
-        codec.encode(event)
+        refused = command if text.find("_id") % 2 else event  # either direction's words
+        labels.append(refused if isinstance(refused, str) else type(refused).__name__)
+    for owed in ledger.close("the engine is gone"):
+        codec.encode(owed)
     _feed_host(raw)
-    return f"{n_commands} commands, {n_events} events"
+    return labels[0] if labels else "nothing"
 
 
-def _is_command(text: str) -> bool:
-    """Whether it is one; its own line then says the same."""
+def _answer(decode: Callable[[str], Any], text: str) -> Any:
+    """What a line means, or the kind of words that refuse it; its own line says the same."""
     try:
-        command = codec.decode_command(text)
+        record = decode(text)
     except ProtocolError as error:
-        _check_words(error)
-        return False
-    line = codec.encode(command)
-    assert codec.encode(codec.decode_command(line)) == line
-    return True
-
-
-def _event(text: str) -> Event | None:
-    try:
-        event = codec.decode_event(text)
-    except ProtocolError as error:
-        _check_words(error)
-        return None
-    line = codec.encode(event)
+        assert error.message.isprintable(), error.message[:300]
+        assert len(error.message) < 1000, error.message[:300]
+        return kind_of(error, Path("/nowhere"))
+    line = codec.encode(record)
     assert line.isascii()
-    assert codec.encode(codec.decode_event(line)) == line
-    return event
-
-
-def _check_words(error: ProtocolError) -> None:
-    assert error.message.isprintable(), error.message[:300]
-    assert len(error.message) < 1000, error.message[:300]
+    assert codec.encode(decode(line)) == line
+    return record
 
 
 def _feed_host(raw: bytes) -> None:

@@ -21,6 +21,7 @@ from ds4chat.store.library import Library
 from ds4chat.store.tree import Tree
 from tests.fuzz import mutate_json
 from tests.fuzz.case import Files, Odd, Target
+from tests.fuzz.guard import kind_of_words
 from tests.fuzz.mutate import damage, hostile_int, hostile_text
 from tests.unit.store.build import finished, say, tokens
 
@@ -230,7 +231,7 @@ def _run_transcript(folder: Path) -> str:
     library.delete("t")
     library.undelete("t")
     assert (folder / _OTHER).read_bytes() == transcript(), "another session was changed"
-    return f"read, {'some' if session.notices else 'no'} problems"
+    return f"read; {kind_of_words(session.notices[0]) if session.notices else 'whole'}"
 
 
 def _look_at(tree: Tree) -> None:
