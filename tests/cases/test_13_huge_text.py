@@ -11,7 +11,7 @@ from ds4chat.engine.engine import Engine
 from ds4chat.protocol.commands import Submit, Tokenize
 from ds4chat.protocol.events import Done, Tokenized
 from ds4chat.protocol.types import FinishReason
-from tests.cases.replies import open_small, reply
+from tests.cases.replies import VERY_SMALL, open_small, reply
 from tests.cases.work import Work
 from tests.make_pair import PairPaths, make_pair
 from tests.pilot.driver import run_chat
@@ -58,7 +58,7 @@ def test_the_engine_process_answers_for_it_and_goes_on(
 ) -> None:
     """The tokens are made there: a screen never waits for them."""
     folder = tmp_path_factory.mktemp("engine")
-    pair: PairPaths = make_pair(folder, seed=3)
+    pair: PairPaths = make_pair(folder, seed=3, **VERY_SMALL)
     running = RunningEngine(pair, folder)
     running.start()
     try:

@@ -12,6 +12,7 @@ from ds4chat.engine.engine import Engine
 from ds4chat.protocol.commands import SaveSnapshot, Submit
 from ds4chat.protocol.events import ModelReady
 from ds4chat.protocol.types import FinishReason, Role, Sampling, SpecState
+from tests.cases.replies import VERY_SMALL
 from tests.grammar import TurnLog
 from tests.make_pair import PairPaths, make_pair
 from tests.pilot.driver import run_chat
@@ -91,7 +92,7 @@ def test_the_engine_ends_the_turn_and_answers_the_next_question(
 ) -> None:
     """The lane held what NaN has touched; the next conversation must not build on it."""
     sampling = Sampling(temperature=temperature, seed=3)
-    pair = make_pair(tmp_path / "pair", seed=3)
+    pair = make_pair(tmp_path / "pair", seed=3, **VERY_SMALL)
     engine = start(pair)
     wanted = [
         engine.reply(text, max_tokens=12, sampling=sampling, ignore_end=True)
@@ -123,7 +124,7 @@ def test_the_engine_ends_the_turn_and_answers_the_next_question(
 def test_a_spoiled_drafter_is_told_once_and_the_text_is_the_targets(
     tmp_path: Path, start: Start
 ) -> None:
-    pair = make_pair(tmp_path / "pair", seed=3)
+    pair = make_pair(tmp_path / "pair", seed=3, **VERY_SMALL)
     spoil(pair.support, "mtp.0.main_norm.weight", NAN)
     engine = start(pair)
     assert any("support file" in note for note in engine.info.notes)
