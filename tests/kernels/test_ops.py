@@ -60,7 +60,7 @@ def test_product(host: HostDispatcher) -> None:
     x = mx.array(rng.standard_normal((3, 256)).astype(np.float32)) * 0.1
     ours, theirs = both(host, lambda: [qmatmul(x, weight)])
     close(ours[0], theirs[0])
-    assert host.launched == {"qmatmul_q8_0": 1}
+    assert Counter(host.launched) == {"qmatmul_q8_0": 1}
     assert weight(x).dtype == mx.float32
     assert qmatmul(x.astype(mx.bfloat16), weight).dtype == mx.bfloat16
 
@@ -73,7 +73,7 @@ def test_prefill_and_other_formats_take_the_reference(host: HostDispatcher) -> N
     assert weight(mx.zeros((9, 64))).shape == (9, 8)
     odd = pack_blocks(np.zeros((8, 18), np.uint8), format_named("Q4_0"), 32)
     assert odd(mx.zeros((1, 32))).shape == (1, 8)
-    assert host.launched == {}
+    assert not host.launched
 
 
 @needs_compiler
@@ -96,7 +96,7 @@ def test_experts(host: HostDispatcher) -> None:
     ours, theirs = both(host, compute)
     close(ours[0], theirs[0], 1e-4)
     close(ours[1], theirs[1], 1e-3)
-    assert host.launched == {"moe_gate_up_q8_0": 1, "moe_down_q2_k": 1}
+    assert Counter(host.launched) == {"moe_gate_up_q8_0": 1, "moe_down_q2_k": 1}
 
 
 def reader(rng: np.random.Generator, dim: int, n_out: int) -> HyperWeights:
@@ -132,7 +132,7 @@ def test_streams(host: HostDispatcher) -> None:
     ours, theirs = both(host, compute)
     for a, b in zip(ours, theirs, strict=True):
         close(a, b, 1e-4)
-    assert host.launched == {
+    assert Counter(host.launched) == {
         "hyper_post_24": 2, "hyper_pre_24": 2, "hyper_post_4": 1, "hyper_pre_4": 2,
     }  # fmt: skip
 
