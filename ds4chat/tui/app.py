@@ -18,6 +18,7 @@ from ds4chat.tui import job_control, memory, terminal_input, terminal_output, th
 from ds4chat.tui.bridge import EngineReported
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.chat import ChatScreen
+from ds4chat.tui.screens.sessions import SessionsScreen
 
 TOUR_BANNER = (
     "Recorded tour: a scripted engine answers, not a model. Text and speeds are made up. "
@@ -43,7 +44,10 @@ class Ds4ChatApp(App[None]):
     TITLE = ""
     ENABLE_COMMAND_PALETTE = True
     COMMANDS: ClassVar = set()
-    BINDINGS: ClassVar[list[BindingType]] = [  # on every screen; the chat's table has the key
+    CSS = """
+    OptionList:nocolor > .option-list--option-highlighted { text-style: reverse; }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [  # on dialogs too; the chat's table has the key
         Binding("ctrl+z", "suspend_process", show=False, priority=True, id="suspend"),
     ]
 
@@ -64,7 +68,7 @@ class Ds4ChatApp(App[None]):
         driver = super().get_driver_class()
         terminal_input.guard(driver)
         terminal_output.guard(driver)
-        return driver
+        return terminal_output.steady(driver)
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
         """Source colours, for themes that have none."""
@@ -99,6 +103,11 @@ class Ds4ChatApp(App[None]):
         """Close the engine, then leave."""
         await asyncio.to_thread(self._link.close)
         self.exit()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The list of sessions has another use for Ctrl+Z."""
+        is_theirs = action == "suspend_process" and isinstance(self.screen, SessionsScreen)
+        return False if is_theirs else super().check_action(action, parameters)
 
     def action_suspend_process(self) -> None:
         """Back to the shell until `fg`; the engine works on until the pipe between is full."""

@@ -30,7 +30,7 @@ def about(summary: Summary, now_s: float) -> str:
         turns,
         units.size(summary.text_bytes) + kv,
         age(now_s - summary.changed_s),
-        clean_line(summary.model),
+        clean_line(summary.model.removesuffix(" none")),
         clean_line(summary.trouble or summary.first),
     )
     return " · ".join(part for part in parts if part)

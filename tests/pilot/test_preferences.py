@@ -103,11 +103,10 @@ async def test_a_change_during_a_reply_says_from_when(open_chat: OpenChat) -> No
         await choose(chat, "top_k")
         await chat.press("enter", "backspace", "7", "enter")
         assert "top_k: 7, from the next reply on" in chat.hints()
+        assert "changed here · next reply" in line_of(chat, "top_k")
         await choose(chat, "policy")
         await chat.press("enter")
         assert "policy: window, from the next block on" in chat.hints()
-        assert line_of(chat, "top_k").split()[2:6] == ["7", "changed", "here", "·"]
-        assert "next reply" in line_of(chat, "top_k")
         assert "next" not in line_of(chat, "policy")
         assert chat.engine.sent(SetSpeculation)[0].spec.policy is Policy.WINDOW
         chat.chat.stop()

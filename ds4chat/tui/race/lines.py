@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ds4chat.protocol.types import SpecState
+from ds4chat.protocol.types import FinishReason, SpecState
 from ds4chat.tui import units
 from ds4chat.tui.markdown.clean import clean_line
 from ds4chat.tui.race.ask import RaceAsk, Side
@@ -31,9 +31,9 @@ def now(lane: Lane) -> Shown:
 
 def title(lane: Lane, shown: Shown) -> str:
     """`PLAIN   12.3 s   214 tok   17.4 tok/s`: seconds of the lane's own engine clock."""
-    words = f"{_TITLES[lane.side]:<12}{shown.clock_s:7.2f} s {shown.n_tokens:5d} tok"
+    words = f"{_TITLES[lane.side]:<12}{shown.clock_s:6.2f} s{shown.n_tokens:5d} tok"
     if shown.n_tokens and shown.clock_s > 0:
-        words += f" {shown.n_tokens / shown.clock_s:8.1f} tok/s"
+        words += f"{shown.n_tokens / shown.clock_s:6.1f} tok/s"
     return words + _ending(lane, shown)
 
 
@@ -109,4 +109,5 @@ def _state(lane: Lane) -> str:
 def _ending(lane: Lane, shown: Shown) -> str:
     if lane.end is None or shown.n_tokens < lane.n_tokens:
         return ""
-    return f"  {lane.end.reason}"
+    is_limit = lane.end.reason is FinishReason.LENGTH
+    return " limit" if is_limit else f" {lane.end.reason}"  # fits a lane of 100 columns

@@ -19,7 +19,7 @@ from ds4chat.tui.live_settings import AT_START, SettingsHost, Shown
 from ds4chat.tui.settings_book import SettingsBook
 from ds4chat.tui.widgets.hint_line import HintLine
 
-_HINT = "Enter changes · Esc closes · dimmed: at the next start"
+_HINT = "Enter changes · Esc closes · not bold: at the next start"
 _LOOK_S = 0.5  # how often it is looked whether a reply ended meanwhile
 
 

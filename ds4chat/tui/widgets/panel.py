@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from itertools import zip_longest
 
 from textual.content import Content
-from textual.widgets import Static
+from textual.geometry import Region
+from textual.strip import Strip
+from textual.visual import Visual
+from textual.widget import Widget
 
 from ds4chat.protocol.events import RoundVerified
 from ds4chat.protocol.types import Source, SpecState
@@ -72,6 +76,8 @@ def lines(figures: Figures) -> list[Content]:
     )
     if figures.state is SpecState.UNAVAILABLE:
         return [state, *_reason(figures)]
+    if not figures.block_size:
+        return [Content.styled("SPECULATION", "bold"), _label("known when the model is loaded")]
     counts, top = figures.counts, figures.block_size
     accept_len = f"{figures.accept_len:.2f}" if figures.accept_len is not None else "--"
     positions = " ".join(share(*pair) for pair in counts.by_position[:6])
@@ -157,8 +163,11 @@ def _net(figures: Figures) -> str:
     return f"{figures.saved_s:+.1f} s ({figures.ratio:.2f}x)"
 
 
-class SpeculationPanel(Static):
-    """Shows `Figures`; the screen says when."""
+class SpeculationPanel(Widget):
+    """Shows `Figures`; the screen says when.
+
+    Drawn line by line: a round changes a few lines, and only those are painted again.
+    """
 
     DEFAULT_CSS = f"""
     SpeculationPanel {{
@@ -168,11 +177,57 @@ class SpeculationPanel(Static):
     """
 
     def __init__(self) -> None:
-        super().__init__(id="panel", markup=False)
+        super().__init__(id="panel")
+        self._found: list[Content] = []
+        self._drawn: list[tuple[Content, list[Strip]]] = []
+        self._rows: list[Strip] = []
 
     def show(self, figures: Figures, mode: ColourMode) -> None:
-        """Redraw."""
+        """Redraw what changed."""
         found = [*lines(figures), Content(""), _label(f"colours: {mode}")]
         if mode is ColourMode.SOURCE:
             found.append(legend())
-        self.update(Content("\n").join(found), layout=False)
+        self._found = found
+        if self.size.width:
+            self._draw()
+
+    def _draw(self) -> None:
+        before, old = self._drawn, self._rows
+        self._drawn = [
+            before[at]
+            if at < len(before) and _is_same(before[at][0], line)
+            else self._line(line)
+            for at, line in enumerate(self._found)
+        ]
+        self._rows = [strip for _, strips in self._drawn for strip in strips]
+        for y, (was, now) in enumerate(zip_longest(old, self._rows)):
+            if was is not now:
+                self.refresh(Region(0, y, self.size.width, 1))
+
+    def _line(self, line: Content) -> tuple[Content, list[Strip]]:
+        strips = Visual.to_strips(self, line, self.size.width, None, self.visual_style)
+        return line, strips
+
+    def _draw_anew(self) -> None:
+        self._drawn = []
+        self._draw()
+
+    def on_resize(self) -> None:
+        """Fit the lines to the width."""
+        self._draw_anew()
+
+    def notify_style_update(self) -> None:
+        """Take another theme's colours."""
+        super().notify_style_update()
+        if self.is_mounted and self.size.width:
+            self._draw_anew()
+
+    def render_line(self, y: int) -> Strip:
+        """One line, wrapped ones counted as they are drawn."""
+        if y < len(self._rows):
+            return self._rows[y]
+        return Strip.blank(self.size.width, self.visual_style.rich_style)
+
+
+def _is_same(one: Content, other: Content) -> bool:
+    return one.plain == other.plain and one.spans == other.spans

@@ -106,10 +106,22 @@ class Transcript(TranscriptTools):
             self._add_row(self._receipt(receipt), Tone.RECEIPT)
 
     def _receipt(self, receipt: str) -> str:
-        """A receipt between rules; without the second where it would not fit the line."""
+        """A receipt between rules; without the second where it would not fit the line.
+
+        A longer one is broken between its parts.
+        """
         line = f"── {receipt} ──"
         room = self._column.width - GUTTER
-        return line if cell_len(line) <= room or room <= 0 else line.removesuffix(" ──")
+        if cell_len(line) <= room or room <= 0:
+            return line
+        rows = ["──"]
+        for place, part in enumerate(receipt.split(" · ")):
+            joined = f"{rows[-1]}{' · ' if place else ' '}{part}"
+            if place and cell_len(joined) > room:
+                rows.append(f"   {part}")
+            else:
+                rows[-1] = joined
+        return "\n".join(rows)
 
     def remove_from(self, turn_id: int) -> None:
         """Remove a turn and all that follows it."""
