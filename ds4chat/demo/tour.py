@@ -10,7 +10,7 @@ and the speeds are made up. What you see is how `ds4chat` shows a reply:
 
 1. Tokens arrive in *blocks*: DSpark drafts up to five, the target checks them in one pass.
 2. Each token is coloured by its origin. Press **F4** to change what the colours mean.
-3. The panel on the right counts what drafting bought. **F6** hides it.
+3. The panel on the right (from 100 columns on) counts what drafting bought. **F6** hides it.
 
 Try one of these:
 

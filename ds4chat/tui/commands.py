@@ -13,6 +13,7 @@ from ds4chat.errors import SettingsError
 from ds4chat.protocol.types import Policy, ThinkMode
 from ds4chat.tui import compact, ledger, reporting, sessions_commands
 from ds4chat.tui.command_host import CommandHost, SlashCommand
+from ds4chat.tui.problems import sentence
 from ds4chat.tui.race import card_text, files
 from ds4chat.tui.race.presets import PRESETS
 
@@ -45,7 +46,7 @@ def execute(host: CommandHost, name: str, args: str) -> bool:
     try:
         command.run(host, args)
     except SettingsError as error:
-        host.chat.say(f"{error.message}. {error.hint}".strip(), "error")
+        host.chat.say(sentence(error.message, error.hint), "error")
     return True
 
 

@@ -1,4 +1,4 @@
-"""A message that lists several problems of a file, as one line. Pure."""
+"""Messages of errors as prose: sentences, and lists of problems as one line. Pure."""
 
 from __future__ import annotations
 
@@ -19,3 +19,25 @@ def brief(message: str) -> str:
     file = head.rpartition(": ")[0] if head.endswith(_HEAD_END) else head.rstrip(":")
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
     return f"{file}: {found[0]}{more}"
+
+
+def sentence(message: str, hint: str) -> str:
+    """Message and hint as prose: capital first, full stop last.
+
+    A hint that ends with a command or a file keeps that as it is to be typed.
+    """
+    last = hint.rsplit(" ", 1)[-1]
+    is_typed = "/" in last or "." in last[:-1] or last.isupper()
+    parts = [_stopped(message), _capital(hint) if is_typed else _stopped(hint)]
+    return " ".join(part for part in parts if part)
+
+
+def _stopped(text: str) -> str:
+    is_over = not text or text.endswith((".", "!", "?", "…"))
+    return _capital(text) + ("" if is_over else ".")
+
+
+def _capital(text: str) -> str:
+    first = text.split(" ", 1)[0]
+    is_name = "/" in first or "." in first.rstrip(".") or first.endswith(":")
+    return text if is_name else text[:1].upper() + text[1:]

@@ -32,7 +32,7 @@ from ds4chat.protocol.types import (
 from ds4chat.tui import receipt
 from ds4chat.tui.controller import RESTART_HINT, ChatController, Phase, Progress
 from ds4chat.tui.log_tail import Failure, log_end
-from ds4chat.tui.problems import brief
+from ds4chat.tui.problems import brief, sentence
 from ds4chat.tui.state import Turn
 
 _KEPT = "The conversation is kept."
@@ -85,7 +85,7 @@ class EngineReports:
         if event.request_id in self._chat.steering:
             self._chat.steering.discard(event.request_id)
             return  # the reply ended before the command came: nothing is left to steer
-        self._chat.say(_sentence(event.message, event.hint), "error")
+        self._chat.say(sentence(event.message, event.hint), "error")
         active = self._chat.conversation.active
         if turn_id is not None and active is not None and active.turn_id == turn_id:
             question = self._chat.conversation.take_back()
@@ -149,12 +149,12 @@ class EngineReports:
         log_path = event.log_path or self._chat.log_path
         log = f" Log: {log_path}." if log_path else ""
         self._chat.failure = Failure(
-            message=_sentence(event.message, ""),
+            message=sentence(event.message, ""),
             log_path=log_path,
             log_end=tuple(log_end(log_path, self._pid)) if log_path else (),
         )
         self._chat.say(
-            f"{_sentence(event.message, event.hint or _KEPT)}{log} {RESTART_HINT}", "error"
+            f"{sentence(event.message, event.hint or _KEPT)}{log} {RESTART_HINT}", "error"
         )
         self._chat.turn_over(is_natural=False)
         self._view.show_now()
@@ -209,11 +209,11 @@ class EngineReports:
     def notice(self, event: Notice) -> None:
         """Something to know; a support file's list of mismatches is kept for /why."""
         if self._chat.phase is Phase.LOADING and event.turn_id is None:
-            self._chat.support_trouble = _sentence(event.message, event.hint)
+            self._chat.support_trouble = sentence(event.message, event.hint)
             more = "/why has all of it." if "\n" in event.message else event.hint
-            self._chat.say(_sentence(brief(event.message), more), event.level)
+            self._chat.say(sentence(brief(event.message), more), event.level)
             return
-        self._chat.say(_sentence(event.message, event.hint), event.level)
+        self._chat.say(sentence(event.message, event.hint), event.level)
 
     def turn_finished(self, event: TurnFinished) -> None:
         """The reply ended: keep its ids and show what it cost."""
@@ -226,7 +226,7 @@ class EngineReports:
         is_told_later = event.reason is FinishReason.ERROR and not self._link.is_alive
         if event.message and not is_told_later:  # by the EngineFailed of a dead engine
             level = "error" if event.reason in _BROKEN else "warning"
-            self._chat.say(_sentence(event.message, event.hint), level)
+            self._chat.say(sentence(event.message, event.hint), level)
         self._view.reply_ended(event.usage.prefill_s + event.usage.decode_s)
         self._chat.turn_over(
             is_natural=event.reason in (FinishReason.STOP, FinishReason.LENGTH)
@@ -254,7 +254,7 @@ def refused_load(path: str, message: str, hint: str) -> str:
         message = f"{path}: {message}"
     is_long = message.count("\n") > MAX_PROBLEMS
     lines = [
-        _sentence(brief(message) if is_long else message, hint),
+        sentence(brief(message) if is_long else message, hint),
         "What next:",
         "  /model FILE opens another file; F8 tries this one again; Ctrl+Q quits",
     ]
@@ -262,15 +262,3 @@ def refused_load(path: str, message: str, hint: str) -> str:
         lines.append(f"  in a shell: ds4chat inspect {shlex.quote(path)} checks the file")
     lines.append("  in a shell: ds4chat doctor checks the machine and says where files are")
     return "\n".join(lines)
-
-
-def _sentence(message: str, hint: str) -> str:
-    """Message and hint as prose: capital first, full stop last."""
-    return " ".join(_stopped(part) for part in (message, hint) if part)
-
-
-def _stopped(text: str) -> str:
-    first = text.split(" ", 1)[0]
-    is_path = "/" in first or "." in first.rstrip(".:")  # a file keeps its name
-    capital = text if is_path else text[:1].upper() + text[1:]
-    return capital if capital.endswith((".", "!", "?", "…")) else capital + "."

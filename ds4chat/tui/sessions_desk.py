@@ -45,6 +45,7 @@ from ds4chat.store.session import Session, utc_now
 from ds4chat.store.tree import Tree
 from ds4chat.tui import sessions_redraw, sessions_words
 from ds4chat.tui.controller import ChatController, Phase
+from ds4chat.tui.problems import sentence
 from ds4chat.tui.sessions_hook import SessionsPlan
 from ds4chat.tui.sessions_kv import SessionSnapshots
 from ds4chat.tui.sessions_making import SessionMaker
@@ -241,7 +242,7 @@ class SessionDesk:
 
     def tell(self, error: SessionFileError) -> None:
         """Say what went wrong; the chat goes on."""
-        self.chat.say(f"{error.message}. {error.hint}".strip(), "warning")
+        self.chat.say(sentence(error.message, error.hint), "warning")
         self.chat.view.show_now()
 
     def _make(self) -> None:

@@ -169,10 +169,10 @@ async def test_a_folder_that_cannot_be_made_is_told_once(
     root.write_text("in the way")
     async with open_chat(script=SCRIPT, options=kept(root / "sessions")) as chat:
         await chat.ask("one")
-        await chat.until(lambda: "this chat is not saved" in chat.transcript())
+        await chat.until(lambda: "This chat is not saved" in chat.transcript())
         await chat.ask("two")
         await chat.until(lambda: not desk_of(chat)._maker.is_at_it)
-        assert chat.transcript().count("this chat is not saved") == 1
+        assert chat.transcript().count("This chat is not saved") == 1
         root.unlink()
         await chat.ask("three")
         name = await saved(chat)
@@ -261,7 +261,7 @@ async def test_commands_manage_sessions(open_chat: OpenChat, tmp_path: Path) -> 
         await chat.ask("two")
         await chat.send("/export " + str(tmp_path / "out.md"))
         await chat.send("/del copy")
-        assert "you are in the session" in chat.transcript()
+        assert "You are in the session" in chat.transcript()
         await chat.until(lambda: not desk_of(chat).kv._left)
         await chat.send("/del mine")
         await chat.send("/undelete mine")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ds4chat.formats.show import problem_text
-from ds4chat.tui.problems import brief
+from ds4chat.tui.problems import brief, sentence
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,22 @@ def test_the_first_problem_stands_for_all(problems: list[str], line: str) -> Non
 def test_other_messages_become_one_line() -> None:
     assert brief("x: not a GGUF file") == "x: not a GGUF file"
     assert brief("first\n second") == "first second"
+
+
+@pytest.mark.parametrize(
+    ("message", "hint", "prose"),
+    [
+        ("too long by 5", "shorten it", "Too long by 5. Shorten it."),
+        ("x.gguf: damaged", "", "x.gguf: damaged."),
+        ("a folder", "For example: /export out.md", "A folder. For example: /export out.md"),
+        (
+            "a model is loaded",
+            "Then: ds4chat -m FILE",
+            "A model is loaded. Then: ds4chat -m FILE",
+        ),
+        ("what?", "Did you mean 'this'?", "What? Did you mean 'this'?"),
+        ("", "", ""),
+    ],
+)
+def test_errors_are_prose(message: str, hint: str, prose: str) -> None:
+    assert sentence(message, hint) == prose
