@@ -70,11 +70,11 @@ def finish(app: Ds4ChatApp, model: str = "", support: str = "") -> None:
         return
     if name:
         root = None if desk.plan.is_usual else desk.plan.root
-        command = resume_command(name, root, model, _program(), support)
+        command = resume_command(name, root, model, program(), support)
         print(f"Resume this chat with: {command}")
 
 
-def _program() -> str:
+def program() -> str:
     """How to start the program again: its path where the shell would not find its name."""
     called = sys.argv[0]
     is_found = shutil.which("ds4chat") is not None

@@ -214,7 +214,7 @@ def _printer(given: Arguments, values: Settings) -> Printer:
 
 def _without_model(given: Arguments, values: Settings) -> int:
     """Say where models come from; on a terminal, offer the recorded tour."""
-    print(models.WHERE_FROM, file=sys.stderr)
+    print(models.where_from(keep.program()), file=sys.stderr)
     if _wants_lines(given):
         return EXIT_USAGE
     print(

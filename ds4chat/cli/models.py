@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,7 +20,8 @@ _SUPPORT_WORDS = ("dspark", "dflash")
 _CHECKPOINT_WORDS = ("0731", "vision")
 
 WHERE_FROM = """\
-ds4chat needs a DeepSeek-V4-Flash model in GGUF form, and to speculate its DSpark support file:
+ds4chat needs a DeepSeek-V4-Flash model in GGUF form, and to speculate its
+DSpark support file:
 
   model    DeepSeek-V4-Flash-IQ2XXS-w2Q2K-AProjQ8-SExpQ8-OutQ8-chat-v2-imatrix-0731.gguf
            80.77 GiB, sha256 ca22ae2f838e1407...
@@ -29,6 +31,11 @@ ds4chat needs a DeepSeek-V4-Flash model in GGUF form, and to speculate its DSpar
 The ds4 project publishes them. Put both into one folder, then:
 
   ds4chat --model FILE"""
+
+
+def where_from(program: str) -> str:
+    """Where models come from; `program` is how a shell finds this one."""
+    return WHERE_FROM.replace("ds4chat --model", f"{shlex.quote(program)} --model")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ds4chat import paths, settings
-from ds4chat.cli import arguments, chat, models, start
+from ds4chat.cli import arguments, chat, keep, models, start
 from ds4chat.cli.printers import harmless
 from ds4chat.cli.start import Start
 from ds4chat.cli.talk import StoppedError, Talk
@@ -78,7 +78,7 @@ def run(argv: Sequence[str], make_link: MakeLink = EngineProcess) -> int:
     values = settings.load(found, config_file=dirs.config_file)
     pair = models.choose(values, paths.nano_dir())
     if pair is None:
-        print(models.WHERE_FROM, file=sys.stderr)
+        print(models.where_from(keep.program()), file=sys.stderr)
         return EXIT_USAGE
     if pair.support is None:
         raise SettingsError(

@@ -348,7 +348,11 @@ def test_without_a_model_it_says_where_models_come_from(
     assert run("-p", "x") == 2
     err = capsys.readouterr().err
     assert "DeepSeek-V4-Flash-DSpark-support-0731.gguf" in err
-    assert "--model" in err
+    assert err.endswith("\n  ds4chat --model FILE\n")
+    monkeypatch.setattr(sys, "argv", [".venv/bin/ds4chat"])
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert run("-p", "x") == 2
+    assert capsys.readouterr().err.endswith("\n  .venv/bin/ds4chat --model FILE\n")
 
 
 def test_blocks_are_logged_in_ds4s_own_lines(
