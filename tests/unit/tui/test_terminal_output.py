@@ -9,10 +9,11 @@ import sys
 
 import pytest
 from textual.drivers._writer_thread import MAX_QUEUED_WRITES, WriterThread
+from textual.drivers.headless_driver import HeadlessDriver
 from textual.drivers.linux_driver import LinuxDriver
 
 from ds4chat.tui import terminal_output
-from ds4chat.tui.terminal_output import PatientWriter
+from ds4chat.tui.terminal_output import PatientWriter, SteadyDriver
 
 
 class Counted(io.StringIO):
@@ -59,3 +60,21 @@ def test_the_driver_writes_through_it() -> None:
         assert vars(module)["WriterThread"] is PatientWriter
     finally:
         vars(module)["WriterThread"] = before
+
+
+@pytest.mark.parametrize("was_stopped", [True, False])
+def test_a_signal_to_go_on_starts_what_was_stopped_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, was_stopped: bool
+) -> None:
+    resumed: list[bool] = []
+    monkeypatch.setattr(LinuxDriver, "resume_application_mode", lambda _: resumed.append(True))
+    driver = SteadyDriver.__new__(SteadyDriver)
+    driver._auto_restart = True
+    driver._must_signal_resume = was_stopped
+    driver._sigcont_application()
+    assert bool(resumed) is was_stopped
+
+
+def test_only_the_driver_of_terminals_is_replaced() -> None:
+    assert terminal_output.steady(LinuxDriver) is SteadyDriver
+    assert terminal_output.steady(HeadlessDriver) is HeadlessDriver
