@@ -49,6 +49,9 @@ class CommandHost(Protocol):
     def action_ghosts(self) -> None:
         """Show or hide the rejected drafts of the marked or the last turn."""
 
+    def run_program(self, words: tuple[str, ...]) -> None:
+        """Run a subcommand of this program beside the chat and show what it prints."""
+
     def action_edit_prompt(self) -> None:
         """Edit the prompt in the person's editor."""
 

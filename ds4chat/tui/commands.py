@@ -11,7 +11,7 @@ from typing import Any
 from ds4chat import settings
 from ds4chat.errors import SettingsError
 from ds4chat.protocol.types import Policy, ThinkMode
-from ds4chat.tui import compact, ledger, reporting, sessions_commands
+from ds4chat.tui import compact, ledger, program_commands, reporting, sessions_commands
 from ds4chat.tui.command_host import CommandHost, SlashCommand
 from ds4chat.tui.problems import sentence
 from ds4chat.tui.race import card_text, files
@@ -311,6 +311,7 @@ def _table() -> dict[str, SlashCommand]:
         ),
         row("card", "the last race's speed card", _card, "[FILE.svg|.txt|.json]"),
         row("copy", "copy the last answer or code", _copy, "[code]", ("code",)),
+        *program_commands.ROWS,
         *sessions_commands.ROWS,
     )
     return {command.name: command for command in rows}

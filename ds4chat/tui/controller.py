@@ -99,6 +99,7 @@ class ChatController:
         self.keeper: Keeper = NoKeeper()
         self.failure: Failure | None = None
         self.support_trouble = ""  # why the support file is not used, in full
+        self.asked_ctx: int | None = None  # a context that one was asked to agree to
         self.owed: set[str] = set()  # settings that the running reply does not take up
         self.editing: int | None = None  # the turn that the next message replaces
 
@@ -233,18 +234,21 @@ class ChatController:
 
     def warn_of_prefill(self, what: str) -> None:
         """Say that the whole conversation must be read again, and how long that takes."""
+        if any(turn.usage for turn in self.conversation.turns):
+            self.say(
+                f"{what} stands at the start of the prompt: the next message reads all "
+                f"{self.n_context:,} tokens again{self.prefill_cost()}. Change it back to keep "
+                "what is held.",
+                "warning",
+            )
+
+    def prefill_cost(self) -> str:
+        """`, about 12 s`: for reading the conversation again; empty when not known."""
         usage = next((t.usage for t in reversed(self.conversation.turns) if t.usage), None)
-        if usage is None:
-            return
-        n_read = usage.n_prompt - usage.n_cached
-        cost = ""
-        if n_read > 0 and usage.prefill_s > 0:
-            cost = f", about {units.seconds(usage.prefill_s / n_read * self.n_context)}"
-        self.say(
-            f"{what} stands at the start of the prompt: the next message reads all "
-            f"{self.n_context:,} tokens again{cost}. Change it back to keep what is held.",
-            "warning",
-        )
+        n_read = usage.n_prompt - usage.n_cached if usage is not None else 0
+        if usage is None or n_read <= 0 or usage.prefill_s <= 0:
+            return ""
+        return f", about {units.seconds(usage.prefill_s / n_read * self.n_context)}"
 
     def new_chat(self) -> None:
         """Forget the conversation; the engine keeps what the next one shares with it."""
@@ -313,6 +317,10 @@ class ChatController:
         if not self.can_restart:
             self.say("The engine runs; there is no need to restart it.")
             return
+        self.reload()
+
+    def reload(self) -> None:
+        """Start a fresh engine with `load`; the conversation stays."""
         self.phase = Phase.STARTING
         self.progress = Progress()
         self.view.restart_engine()

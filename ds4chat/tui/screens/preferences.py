@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import shlex
+import sys
 from collections.abc import Mapping
 
 from textual.app import SuspendNotSupported
@@ -15,6 +18,8 @@ from ds4chat.tui.screens.reading import ReadingScreen
 from ds4chat.tui.screens.settings import SettingsScreen
 from ds4chat.tui.settings_book import SettingsBook
 from ds4chat.tui.themes import ChatTheme
+
+MAX_PROGRAM_LINES = 200  # shown of what a subcommand prints
 
 
 class PreferenceScreen(ReadingScreen):
@@ -49,6 +54,34 @@ class PreferenceScreen(ReadingScreen):
             start = self._options.settings or settings.Settings()
             self._book = SettingsBook(start=start, config_file=self._options.config_file)
         self.app.push_screen(SettingsScreen(self, self._book))
+
+    def run_program(self, words: tuple[str, ...]) -> None:
+        """Run a subcommand of this program beside the chat and show what it prints."""
+        self.chat.say(f"ds4chat {shlex.join(words)} runs beside the chat …")
+        self.run_worker(self._run_program(words), group="program", exclusive=True)
+
+    async def _run_program(self, words: tuple[str, ...]) -> None:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "ds4chat",
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            said, wrong = await process.communicate()
+        finally:
+            if process.returncode is None:  # the chat ends, or another one takes its turn
+                process.kill()
+        shown = said if process.returncode == 0 else said + wrong
+        text = shown.decode("utf-8", "replace").strip()
+        lines = text.splitlines()[:MAX_PROGRAM_LINES]
+        if len(lines) < len(text.splitlines()):
+            lines.append(f"… {len(text.splitlines()) - len(lines)} lines more in a shell")
+        level = "info" if process.returncode == 0 else "warning"
+        self.chat.say("\n".join(lines) or "It said nothing.", level)
 
     def action_edit_prompt(self) -> None:
         """Edit the prompt in the person's editor."""

@@ -9,7 +9,8 @@ WANTED = {
     *("stats", "why", "model", "spec", "draft-max", "confidence", "colors", "panel", "fold"),
     *("think", "nothink", "think-max", "temp", "top-p", "top-k", "min-p", "seed"),
     *("max-tokens", "system", "read", "copy", "race", "card", "compact"),
-    *("theme", "settings", "search", "ghosts", "edit"),
+    *("theme", "settings", "search", "ghosts", "edit", "suspend"),
+    *("ctx", "inspect", "doctor", "bench"),
     *("resume", "save", "list", "rename", "del", "undelete", "strip", "export"),
     *("fork", "branches", "branch", "goto", "takeover"),
 }
