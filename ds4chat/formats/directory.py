@@ -20,6 +20,7 @@ from ds4chat.formats.values import CUT_HINT, Cursor, Metadata, Slot, kind_name, 
 VERSION = 3
 DEFAULT_ALIGNMENT = 32
 MAX_DIMS = 8
+MAX_ENTRIES = 1 << 16  # keys, and tensors, of one file; each takes many times its bytes
 _HEADER_BYTES = 24
 _MIN_KEY_BYTES = 13  # empty key, type, one byte
 _MIN_TENSOR_BYTES = 32  # empty name, one dimension, type, offset
@@ -117,6 +118,8 @@ def _read_header(cursor: Cursor) -> tuple[int, int]:
                 f"{_HEADER_BYTES + count * least:,} bytes, the file has {cursor.end:,}",
                 CUT_HINT,
             )
+        if count > MAX_ENTRIES:
+            cursor.fail(f"{count:,} {what}; at most {MAX_ENTRIES:,} expected")
     return n_tensors, n_keys
 
 

@@ -12,6 +12,7 @@ from ds4chat.formats.show import printable
 from ds4chat.formats.values import Metadata, MetaValue
 
 _MAX_INT = (1 << 31) - 1
+_MAX_ENTRIES = 1 << 16  # of a list that is taken whole
 
 
 class KeyReader:
@@ -74,6 +75,11 @@ class KeyReader:
     def integers(self, key: str, *, count: int | None = None) -> tuple[int, ...] | None:
         """The first `count` (None: all) whole numbers of an array."""
         array = self._array(key, "iu", f"an array of {count or 1} or more whole numbers")
+        if array is not None and count is None and len(array) > _MAX_ENTRIES:
+            self.problems.append(
+                f"key {key} has {len(array):,} entries; at most {_MAX_ENTRIES:,} wanted"
+            )
+            return None
         return self._first(key, array, count)
 
     def uniform(self, key: str, *, count: int, default: float | None) -> float | None:

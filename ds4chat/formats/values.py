@@ -22,6 +22,9 @@ MetaValue = int | float | bool | str | list[str] | NDArray[Any] | tuple[Any, ...
 
 STRING, ARRAY, BOOL = 8, 9, 7
 MAX_NESTING = 8
+MAX_WALKED = (
+    1 << 22
+)  # strings and arrays in arrays, of all keys: each costs a step and a record
 _MAX_NAME_BYTES = 65_535  # the format's own limit for keys; nobody's tensor names come near
 
 _DTYPES: dict[int, str] = {
@@ -68,13 +71,14 @@ def kind_name(kind: int) -> str:
 class Cursor:
     """A position in a mapped file that never leaves it."""
 
-    __slots__ = ("buffer", "end", "path", "pos", "where")
+    __slots__ = ("buffer", "end", "n_walked", "path", "pos", "where")
 
     def __init__(self, buffer: mmap.mmap, path: str, pos: int = 0) -> None:
         self.buffer = buffer
         self.end = len(buffer)
         self.path = path
         self.pos = pos
+        self.n_walked = 0
         self.where = "the header"
 
     def fail(self, what: str, hint: str = "") -> NoReturn:
@@ -91,6 +95,15 @@ class Cursor:
                 f"{self.pos:,} needs {n_bytes:,} bytes; expected at least "
                 f"{self.pos + n_bytes:,} bytes, the file has {self.end:,}",
                 CUT_HINT,
+            )
+
+    def charge(self, count: int) -> None:
+        """Refuse the file once it asks for absurdly many single steps."""
+        self.n_walked += count
+        if self.n_walked > MAX_WALKED:
+            self.fail(
+                f"{self.n_walked:,} strings and arrays in arrays so far; "
+                f"at most {MAX_WALKED:,} expected"
             )
 
     def u32(self, what: str) -> int:
@@ -164,7 +177,9 @@ def _skip_array(cursor: Cursor, depth: int) -> None:
     head = array_head(cursor)
     if head.kind in _WIDTHS:
         cursor.pos += head.count * _WIDTHS[head.kind]
-    elif head.kind == STRING:
+        return
+    cursor.charge(head.count)
+    if head.kind == STRING:
         _skip_strings(cursor, head.count)
     else:
         for _ in range(head.count):

@@ -7,6 +7,7 @@ import numpy as np
 from ds4chat.errors import ModelFileError
 from ds4chat.formats.gguf import GgufFile
 from ds4chat.formats.show import printable, problem_text
+from ds4chat.formats.values import MAX_WALKED
 from ds4chat.text.tokenizer import Tokenizer
 
 _PREFIX = "tokenizer.ggml."
@@ -50,6 +51,9 @@ def _types(gguf: GgufFile, problems: list[str]) -> list[int] | None:
     if value is None:
         return None
     if isinstance(value, np.ndarray) and value.dtype.kind in "iu":
+        if len(value) > MAX_WALKED:
+            problems.append(f"key {_PREFIX}token_type has {len(value):,} entries")
+            return None
         types: list[int] = value.tolist()
         return types
     problems.append(f"key {_PREFIX}token_type {_found(gguf, 'token_type')}; numbers wanted")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,8 @@ from ds4chat.engine import owner, snapshot_files
 from ds4chat.errors import ModelFileError, ProtocolError, SettingsError, SnapshotError
 from ds4chat.formats import safetensors
 from ds4chat.formats.gguf import GgufFile
-from ds4chat.formats.values import STRING
+from ds4chat.formats.keys import KeyReader
+from ds4chat.formats.values import ARRAY, MAX_WALKED, STRING
 from ds4chat.formats.vocab import read_tokenizer
 from ds4chat.model.metadata import read_target_config
 from ds4chat.protocol import codec
@@ -30,7 +32,7 @@ from ds4chat.tui import files, keymap, themes
 from ds4chat.tui.history import History
 from tests.fuzz.targets_model import pair, vocabulary
 from tests.fuzz.targets_transcript import signed
-from tests.gguf_sketch import F64, Sketch
+from tests.gguf_sketch import F64, U8, Array, Sketch, string
 from tests.unit.store.build import finished
 
 HUGE = "9" * 5000  # more digits than Python turns into a number
@@ -284,3 +286,33 @@ def test_a_signed_line_is_sound() -> None:
     """The fuzzer's own sums are right, so that its lines get past the first check."""
     row = {"kind": "system", "n": 1, "at": "now", "text": "größe"}
     assert store_codec.decode(signed(row)).n == 1
+
+
+@pytest.mark.parametrize("what", ["keys", "tensors"])
+def test_a_directory_of_absurd_length_is_refused_by_its_head(what: str, tmp_path: Path) -> None:
+    """Each entry takes many times its bytes in memory."""
+    counts = (0, 70_000) if what == "keys" else (70_000, 0)
+    path = tmp_path / "m.gguf"
+    path.write_bytes(struct.pack("<4sIQQ", b"GGUF", 3, *counts) + bytes(70_000 * 32))
+    with pytest.raises(ModelFileError, match=f"70,000 {what}; at most 65,536 expected"):
+        GgufFile.open(path)
+
+
+@pytest.mark.parametrize("kind", [STRING, ARRAY])
+def test_arrays_that_take_a_step_each_are_counted(kind: int, tmp_path: Path) -> None:
+    """Over all keys: no one of them need be long."""
+    n = MAX_WALKED // 2 + 1
+    empty = struct.pack("<Q", 0) if kind == STRING else struct.pack("<IQ", 0, 0)
+    value = struct.pack("<IIQ", ARRAY, kind, n) + empty * n
+    sketch = Sketch(extra_keys=[string("a") + value, string("b") + value])
+    with cpu_limit(30.0), pytest.raises(ModelFileError, match="strings and arrays in arrays"):
+        GgufFile.open(sketch.write(tmp_path / "m.gguf"))
+
+
+def test_a_list_that_is_taken_whole_is_short(tmp_path: Path) -> None:
+    keys: dict[str, tuple[int, Any]] = {"k": (ARRAY, Array(U8, [1] * 70_000))}
+    with GgufFile.open(Sketch(keys=keys).write(tmp_path / "m.gguf")) as gguf:
+        reader = KeyReader(gguf.metadata)
+        assert reader.integers("k") is None
+        assert reader.integers("k", count=2) == (1, 1)
+        assert reader.problems == ["key k has 70,000 entries; at most 65,536 wanted"]
