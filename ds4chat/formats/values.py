@@ -22,9 +22,8 @@ MetaValue = int | float | bool | str | list[str] | NDArray[Any] | tuple[Any, ...
 
 STRING, ARRAY, BOOL = 8, 9, 7
 MAX_NESTING = 8
-MAX_WALKED = (
-    1 << 22
-)  # strings and arrays in arrays, of all keys: each costs a step and a record
+MAX_WALKED = 1 << 22  # strings in arrays, of all keys: each costs a step and a record
+_ARRAY_STEPS = 64  # an array in an array costs as much as so many strings
 _MAX_NAME_BYTES = 65_535  # the format's own limit for keys; nobody's tensor names come near
 
 _DTYPES: dict[int, str] = {
@@ -102,8 +101,8 @@ class Cursor:
         self.n_walked += count
         if self.n_walked > MAX_WALKED:
             self.fail(
-                f"{self.n_walked:,} strings and arrays in arrays so far; "
-                f"at most {MAX_WALKED:,} expected"
+                f"arrays hold absurdly many strings or arrays; at most {MAX_WALKED:,} "
+                f"strings or {MAX_WALKED // _ARRAY_STEPS:,} arrays expected"
             )
 
     def u32(self, what: str) -> int:
@@ -178,7 +177,7 @@ def _skip_array(cursor: Cursor, depth: int) -> None:
     if head.kind in _WIDTHS:
         cursor.pos += head.count * _WIDTHS[head.kind]
         return
-    cursor.charge(head.count)
+    cursor.charge(head.count if head.kind == STRING else head.count * _ARRAY_STEPS)
     if head.kind == STRING:
         _skip_strings(cursor, head.count)
     else:

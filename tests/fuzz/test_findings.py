@@ -301,11 +301,14 @@ def test_a_directory_of_absurd_length_is_refused_by_its_head(what: str, tmp_path
 @pytest.mark.parametrize("kind", [STRING, ARRAY])
 def test_arrays_that_take_a_step_each_are_counted(kind: int, tmp_path: Path) -> None:
     """Over all keys: no one of them need be long."""
-    n = MAX_WALKED // 2 + 1
+    n = MAX_WALKED // (2 if kind == STRING else 128) + 1
     empty = struct.pack("<Q", 0) if kind == STRING else struct.pack("<IQ", 0, 0)
     value = struct.pack("<IIQ", ARRAY, kind, n) + empty * n
     sketch = Sketch(extra_keys=[string("a") + value, string("b") + value])
-    with cpu_limit(30.0), pytest.raises(ModelFileError, match="strings and arrays in arrays"):
+    with (
+        cpu_limit(30.0),
+        pytest.raises(ModelFileError, match="absurdly many strings or arrays"),
+    ):
         GgufFile.open(sketch.write(tmp_path / "m.gguf"))
 
 
