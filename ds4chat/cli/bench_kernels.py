@@ -66,8 +66,6 @@ def run(options: argparse.Namespace) -> int:
     from ds4chat.ops import dispatch
 
     backend = choose_backend(options.backend)
-    kernels = "reference" if backend.name == "cpu" else backend.name
-    dispatch.use(dispatch.Dispatcher(backend=kernels))
     where, products = _products(options)
     size = _BANDWIDTH_BYTES.get(backend.name, 2 << 30)
     setting = Setting(

@@ -12,6 +12,8 @@ import mlx.core as mx
 
 from ds4chat.errors import EngineError
 from ds4chat.model.source import Storage
+from ds4chat.ops import dispatch
+from ds4chat.ops.dispatch import Dispatcher
 
 NAMES = ("auto", "metal", "cuda", "cpu")
 
@@ -32,7 +34,7 @@ class Backend:
 
 
 def choose_backend(name: str) -> Backend:
-    """Make a backend MLX's default device.
+    """Make a backend MLX's default device, and its kernels those that the operations ask.
 
     Raises:
         EngineError: unknown, or this machine (or this build of MLX) has none.
@@ -48,6 +50,7 @@ def choose_backend(name: str) -> Backend:
             f"{', '.join(usable)}",
             "install mlx[cuda13] for NVIDIA on Linux, or use --backend auto",
         )
+    dispatch.use(Dispatcher(backend="reference" if name == "cpu" else name))
     if name == "cpu":
         mx.set_default_device(mx.Device(mx.cpu))
         storage = Storage(dtype=mx.float32, keeps_blocks=False)

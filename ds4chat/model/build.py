@@ -14,6 +14,7 @@ from ds4chat.model.weights import (
     HeadWeights,
     TargetWeights,
 )
+from ds4chat.ops.blocks import Blocks
 from ds4chat.ops.hyper import HyperWeights, expand_scale
 from ds4chat.ops.linear import Dense, Linear
 from ds4chat.ops.moe import ExpertWeights
@@ -121,22 +122,27 @@ def _feed_forward(
     bias = None if is_hash else source.vector(prefix + "exp_probs_b.bias")
     return FeedForwardWeights(
         norm=source.vector(prefix + "ffn_norm.weight"),
-        router=router if bias is None else _whole_or_nan(router, bias),
+        router=router if bias is None else _whole_or_nan(router, bias, block.dim),
         experts=_experts(source, block, prefix),
         bias=bias,
         table=source.table(prefix + "ffn_gate_tid2eid.weight") if is_hash else None,
     )
 
 
-def _whole_or_nan(router: Linear, bias: mx.array) -> Linear:
+def _whole_or_nan(router: Linear, bias: mx.array, dim: int) -> Linear:
     """The router as it is, or all NaN if it or its bias holds a single number of that kind.
 
     A NaN among the scores sorts last: its expert would silently never be chosen.
     """
-    assert isinstance(router, Dense)
-    if bool(mx.isfinite(router.weight).all()) and bool(mx.isfinite(bias).all()):
+    if bool(mx.isfinite(bias).all()) and _is_finite(router):
         return router
-    return Dense(weight=mx.full(router.weight.shape, mx.nan, dtype=router.weight.dtype))
+    return Dense(weight=mx.full((dim, bias.shape[0]), mx.nan))
+
+
+def _is_finite(weight: Linear) -> bool:
+    if isinstance(weight, Blocks):
+        return weight.is_finite()
+    return all(bool(mx.isfinite(array).all()) for array in weight.arrays())
 
 
 def _experts(source: WeightSource, block: BlockConfig, prefix: str) -> ExpertWeights:

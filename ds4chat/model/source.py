@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Self
 
@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from ds4chat.formats.gguf import GgufFile, TensorEntry
 from ds4chat.formats.stream import TensorStream
 from ds4chat.ops.blocks import Blocks, upload
+from ds4chat.ops.dispatch import current
 from ds4chat.ops.linear import Dense, Fused, Linear, Packed, dense, fuse, pack_mxfp4, pack_q8_0
+from ds4chat.ops.qmatmul import has_kernel
 
 OnBytes = Callable[[int], None]
 """Called with the number of file bytes just consumed."""
@@ -56,9 +58,10 @@ class Storage:
         name = entry.quant.name if entry.quant is not None else ""
         if not self.keeps_blocks or not name:
             return math.prod(entry.shape) * 4
-        if name in _PACKINGS:
+        if name in _PACKINGS and current().is_reference:
             return math.ceil(entry.n_bytes * _PACKINGS[name].growth)
-        is_island = name in ("F16", "BF16") and entry.name != _EMBEDDING
+        is_widened = name in ("F16", "BF16") and current().is_reference
+        is_island = is_widened and entry.name != _EMBEDDING
         return entry.n_bytes * (2 if is_island else 1)
 
 
@@ -157,6 +160,8 @@ class WeightSource:
         blocks = self._blocks(name)
         if blocks is None:
             return dense(self.values(name), mx.float32)
+        if is_island and not current().is_reference and has_kernel(blocks.quant, blocks.n_in):
+            return replace(blocks, out_dtype=mx.float32)
         if not is_island and blocks.quant.name != "F32":
             return blocks
         weight = mx.contiguous(blocks.values().swapaxes(-1, -2))
@@ -188,6 +193,8 @@ class WeightSource:
         quant = entry.quant
         if not self.storage.keeps_blocks or quant is None or quant.name not in _PACKINGS:
             return None
+        if not current().is_reference:
+            return None  # our kernels multiply the file's own blocks
         blocks = self._gguf.raw(entry).reshape(-1, quant.block_bytes)
         with np.errstate(invalid="ignore", over="ignore"):
             packed = _PACKINGS[quant.name].pack(blocks, entry.shape)

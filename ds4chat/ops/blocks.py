@@ -1,19 +1,21 @@
 """A weight that stays in its file's blocks, whatever their format, and is multiplied so.
 
-Stock MLX decodes a tile of it to float32 for each product: exact values and little memory, but
-slow. A kernel replaces the products, never the storage.
+Up to 8 rows are a kernel's, where one is in use. Else stock MLX decodes a tile of the weight to
+float32 for each product: exact values and little memory, but slow.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
 from ds4chat.formats.quants import QuantFormat
+from ds4chat.ops.dispatch import current
+from ds4chat.ops.qmatmul import MAX_ROWS, BlockWeight, has_kernel, qmatmul
 from ds4chat.ops.unpack import unpack
 
 _TILE_VALUES = 1 << 25  # decoded at once: 128 MB of float32
@@ -51,13 +53,19 @@ def upload(chunks: Iterable[NDArray[np.uint8]]) -> mx.array:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocks:
-    """A weight `[out, in]` or `[E, out, in]` as `raw` `(..., out, row_bytes)` uint8."""
+    """A weight `[out, in]` or `[E, out, in]` as `raw` `(..., out, row_bytes)` uint8.
+
+    Products have the type `out_dtype`, by default that of their input. Sums are float32.
+    """
 
     raw: mx.array
     quant: QuantFormat
+    out_dtype: mx.Dtype | None = None
 
     def __call__(self, x: mx.array) -> mx.array:
-        """`(L, in)` to `(L, out)`, in the type of `x`."""
+        """`(L, in)` to `(L, out)`."""
+        if self._has_kernel(x):
+            return self._by_kernel(x, self.raw)
         wide = x.astype(mx.float32)
         step = max(1, _TILE_VALUES // self.n_in)
         parts = [
@@ -65,12 +73,29 @@ class Blocks:
             for start in range(0, self.n_out, step)
         ]
         joined = parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=-1)
-        return joined.astype(x.dtype)
+        return joined.astype(self.out_dtype or x.dtype)
+
+    def _has_kernel(self, x: mx.array) -> bool:
+        dispatcher = current()
+        return (
+            not dispatcher.is_reference
+            and x.shape[0] <= MAX_ROWS
+            and has_kernel(self.quant, self.n_in)
+            and f"qmatmul_{self.quant.name.lower()}" not in dispatcher.fallbacks
+        )
+
+    def _by_kernel(self, x: mx.array, rows: mx.array) -> mx.array:
+        weight = BlockWeight(blocks=rows, quant=self.quant, n_in=self.n_in)
+        return qmatmul(x, weight, out_dtype=self.out_dtype or x.dtype)
 
     def grouped(self, x: mx.array) -> mx.array:
         """`(L, G, in)` through G matrices, one above the other: `(L, G, out / G)`."""
         n_groups = x.shape[1]
-        weight = self._values(self.raw.reshape(n_groups, -1, self.raw.shape[-1]))
+        raw = self.raw.reshape(n_groups, -1, self.raw.shape[-1])
+        if self._has_kernel(x):
+            made = [self._by_kernel(x[:, g], raw[g]) for g in range(n_groups)]
+            return mx.stack(made, axis=1)
+        weight = self._values(raw)
         rows = x.astype(mx.float32).swapaxes(0, 1)
         return (rows @ weight.swapaxes(1, 2)).swapaxes(0, 1).astype(x.dtype)
 
@@ -133,7 +158,7 @@ class Blocks:
             halves = np.ascontiguousarray(raw[:, at : at + 2]).view("<f2")
             halves[~np.isfinite(halves)] = np.nan
             raw[:, at : at + 2] = halves.view(np.uint8)
-        return Blocks(raw=mx.array(raw.reshape(self.raw.shape)), quant=self.quant)
+        return replace(self, raw=mx.array(raw.reshape(self.raw.shape)))
 
     def _floats_with_nan(self) -> Blocks:
         dtype = _FLOAT_TYPES.get(self.quant.name)
@@ -141,7 +166,7 @@ class Blocks:
             return self
         values = self.raw.view(dtype)
         kept = mx.where(mx.isfinite(values), values, mx.array(mx.nan, dtype=dtype))
-        return Blocks(raw=kept.view(mx.uint8), quant=self.quant)
+        return replace(self, raw=kept.view(mx.uint8))
 
     def _scales(self) -> Iterable[mx.array]:
         if self.quant.name in _FLOAT_TYPES:

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 import mlx.core as mx
 
+from ds4chat.ops import moe_kernels
+from ds4chat.ops.blocks import Blocks
+from ds4chat.ops.dispatch import current
 from ds4chat.ops.linear import Fused, Linear
+from ds4chat.ops.moe_kernels import ExpertBlocks
+from ds4chat.ops.qmatmul import MAX_ROWS, has_kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +67,9 @@ def run_experts(
 
     A row's experts are added in its own router order, the shared expert last.
     """
+    total = _by_kernels(x, expert_idx, weights, w)
+    if total is not None:
+        return _add_shared(total, x, w)
     if w.shared_down is None:
         shape = (x.shape[0], 1)
         shared_idx = mx.full(shape, w.n_routed, dtype=expert_idx.dtype)
@@ -72,6 +80,38 @@ def run_experts(
     hidden = _activate(gate, up, w.limit).astype(x.dtype)
     out = w.down.expert(hidden, expert_idx).squeeze(2).astype(mx.float32)
     total = (weights[:, None, :] @ out).squeeze(1)
+    return _add_shared(total, x, w)
+
+
+def _by_kernels(
+    x: mx.array, expert_idx: mx.array, weights: mx.array, w: ExpertWeights
+) -> mx.array | None:
+    """The routed sum in two launches; None where they are not for such weights or rows."""
+    parts = (*w.gate_up, w.down)
+    if current().is_reference or x.shape[0] > MAX_ROWS or len(parts) != 3:
+        return None
+    stacks = [
+        ExpertBlocks(blocks=part.raw, quant=part.quant, n_in=part.n_in)
+        for part in parts
+        if isinstance(part, Blocks) and has_kernel(part.quant, part.n_in)
+    ]
+    if len(stacks) != 3 or {"moe_gate_up", "moe_down"} & _given_up():
+        return None
+    gate, up, down = stacks
+    picks = expert_idx.astype(mx.int32)
+    hidden = moe_kernels.gate_up(x, picks, gate, up, w.limit)
+    return moe_kernels.down(hidden, picks, weights, down)
+
+
+def _given_up() -> set[str]:
+    """Kernels that this device could not build, without the names of formats."""
+    names = current().fallbacks
+    return {
+        kind for kind in ("moe_gate_up", "moe_down") if any(n.startswith(kind) for n in names)
+    }
+
+
+def _add_shared(total: mx.array, x: mx.array, w: ExpertWeights) -> mx.array:
     if w.shared_down is None or w.shared_gate_up is None:
         return total
     gate, up = _gate_and_up(w.shared_gate_up(x))
