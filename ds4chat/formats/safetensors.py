@@ -43,8 +43,9 @@ DTYPES: Mapping[str, np.dtype[Any]] = {
 }
 """What each type's bits are read as."""
 
-MAX_HEADER = 100_000_000
-"""Longest header in bytes that is looked at (the format's own limit)."""
+MAX_HEADER = 2 << 20
+"""Longest header in bytes that is looked at: JSON takes up to 25 times as much in memory, and a
+snapshot's has a hundred kilobytes or two."""
 
 _LENGTH_BYTES = 8
 _MAX_DIMS = 16

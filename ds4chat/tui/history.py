@@ -13,6 +13,7 @@ FILE = "history.jsonl"
 MAX_ENTRIES = 1_000
 MAX_ENTRY = 32_768  # characters; longer ones are remembered for this run only
 MAX_FILE_BYTES = 4 << 20
+_MAX_LINES = 4 * MAX_ENTRIES  # looked at, from the end
 
 
 class History:
@@ -73,8 +74,9 @@ def _load(path: Path) -> list[str]:
         data = read_bytes(path, MAX_FILE_BYTES)
     except (OSError, SettingsError):
         return []
-    lines = data.decode("utf-8", "replace").splitlines()
-    entries = [entry for line in lines if (entry := _entry(line)) is not None]
+    lines = data.rsplit(b"\n", _MAX_LINES)[-_MAX_LINES:]
+    found = (_entry(line.decode("utf-8", "replace")) for line in lines)
+    entries = [entry for entry in found if entry is not None]
     if len(entries) > 2 * MAX_ENTRIES:
         kept = "".join(json.dumps(entry) + "\n" for entry in entries[-MAX_ENTRIES:])
         write_private(path, kept)

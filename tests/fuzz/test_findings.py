@@ -146,6 +146,15 @@ def test_a_history_keeps_what_stands_beside_endless_brackets(tmp_path: Path) -> 
     assert History(path).older("") == "one"
 
 
+def test_a_history_of_a_million_lines_costs_what_its_end_does(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    path.write_bytes(b'"x"\n' * 1_000_000 + b'"last"\n')
+    with cpu_limit(1.0):
+        history = History(path)
+    assert history.older("") == "last"
+    assert path.stat().st_size < 10_000  # cut to what is kept
+
+
 def test_a_theme_with_a_number_that_cannot_be_shown(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     path.write_text(
