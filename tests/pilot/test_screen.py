@@ -139,6 +139,7 @@ async def test_a_warning_before_the_context_is_full(open_chat: OpenChat) -> None
         assert "nearly full" not in chat.picture()
         await chat.ask("there is more to say")
         assert "the context is nearly full: 14 of 15 tokens" in chat.picture()
+        assert "/compact drops the oldest turns" in unwrapped(chat.picture())
 
 
 async def test_page_keys_scroll_the_transcript(open_chat: OpenChat) -> None:

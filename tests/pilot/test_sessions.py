@@ -239,6 +239,21 @@ async def test_reasoning_is_saved_from_before_the_reply(
     assert "".join(s.text for s in turn.spans(Channel.THINKING)) == turn.reasoning_text != ""
 
 
+async def test_the_title_follows_the_session(open_chat: OpenChat, tmp_path: Path) -> None:
+    async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
+        assert chat.screen.window_title() == "ds4chat – scripted"
+        await chat.ask("one")
+        await chat.until(lambda: desk_of(chat).session)
+        name = await saved(chat)
+        assert name
+        await chat.send("/new")
+        assert chat.screen.window_title() == "ds4chat – scripted"
+    async with open_chat(script=SCRIPT, options=kept(tmp_path, name)) as chat:
+        await chat.until(lambda: chat.chat.conversation.turns)
+        assert chat.screen.window_title() == f"{name} – ds4chat"
+        desk_of(chat).close()
+
+
 async def test_what_was_resumed_is_kept_from_the_garbage_collector(
     open_chat: OpenChat, tmp_path: Path
 ) -> None:

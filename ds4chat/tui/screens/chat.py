@@ -156,7 +156,7 @@ class ChatScreen(KeepingScreen):
         self._status.show(self.chat)
         self._crash.show(self.chat)
         self._keybar.show()
-        self._show_title()
+        set_title(self.app, self.window_title())
 
     def show_soon(self) -> None:
         """Redraw a little later, once for many calls."""
@@ -367,6 +367,9 @@ class ChatScreen(KeepingScreen):
         is_shown = self._is_panel_wanted and self.size.width >= PANEL_MIN_COLUMNS
         self._panel.set_class(not is_shown, "-hidden")
 
-    def _show_title(self) -> None:
-        info = self.chat.info
-        set_title(self.app, f"ds4chat – {clean_line(info.name)}" if info else "ds4chat")
+    def window_title(self) -> str:
+        """What the terminal is called: the session once there is one, else the model."""
+        desk, info = self.sessions, self.chat.info
+        if desk is not None and desk.session is not None:
+            return f"{clean_line(desk.session.name)} – ds4chat"
+        return f"ds4chat – {clean_line(info.name)}" if info is not None else "ds4chat"

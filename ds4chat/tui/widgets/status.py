@@ -68,7 +68,7 @@ def nearly_full(n_context: int, ctx: int) -> str:
         return ""
     return (
         f"the context is nearly full: {n_context:,} of {ctx:,} tokens · "
-        "/new starts an empty conversation"
+        "/compact drops the oldest turns, /new starts anew"
     )
 
 
