@@ -6,6 +6,7 @@ comes when the file has its name, and the command's answer after that.
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from ds4chat.engine.snapshot_chain import Manifest
     from ds4chat.engine.snapshot_writer import Outcome, SnapshotWriter
 
+_log = logging.getLogger("ds4chat.snapshots")
+
 
 class HostSnapshots:
     """Saves and restores for the host. Its methods belong to the engine's thread.
@@ -34,6 +37,7 @@ class HostSnapshots:
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
         self._writer: SnapshotWriter | None = None
+        self._cleaned: set[Path] = set()
 
     def save(
         self, command: SaveSnapshot, engine: HostedEngine, session: SessionApi | None
@@ -52,6 +56,7 @@ class HostSnapshots:
         folder = Path(command.folder)
         take = snapshots.take_before_reply if command.before_reply else snapshots.take
         data = take(real, held, folder)
+        self._clean_once(folder)
         self._running().save(data, command.name, lambda done: self._saved(command, done))
 
     def restore(self, command: RestoreSnapshot, engine: HostedEngine) -> SessionApi:
@@ -95,6 +100,12 @@ class HostSnapshots:
         if self._writer is not None:
             self._writer.close()
 
+    def _clean_once(self, folder: Path) -> None:
+        """Before the first save to a folder: remove what a killed engine left half-written."""
+        if folder not in self._cleaned:
+            self._cleaned.add(folder)
+            self._running().clean(folder, _note)
+
     def _running(self) -> SnapshotWriter:
         if self._writer is None:
             from ds4chat.engine.snapshot_writer import SnapshotWriter  # noqa: PLC0415
@@ -111,6 +122,11 @@ class HostSnapshots:
             return
         self._emit(_report(command, done.manifest, done.seconds))
         self._emit(Done(request_id=number))
+
+
+def _note(done: Outcome) -> None:
+    if done.error is not None:
+        _log.warning("%s: not cleaned: %s", done.folder, done.error.message)
 
 
 def _report(command: SaveSnapshot, manifest: Manifest, seconds: float) -> SnapshotSaved:

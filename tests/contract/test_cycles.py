@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -21,7 +23,7 @@ from tests.cycles.left import (
 )
 from tests.cycles.plan import Act, Moment, Plan, draw
 from tests.cycles.run import Cycles
-from tests.cycles.screen_cycle import modes_left
+from tests.cycles.screen_cycle import CTRL_Q, Screen, modes_left
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc")
 
@@ -54,6 +56,22 @@ def plan(moment: Moment, act: Act, *, on_screen: bool = False, goes_on: bool = F
 )
 def test_a_cycle(cycles: Cycles, chosen: Plan) -> None:
     assert cycles.run(chosen) == ""
+
+
+def test_a_signal_to_go_on_leaves_nothing_that_outlives_the_program(tmp_path: Path) -> None:
+    model = tmp_path / "scripted.gguf"
+    model.touch()
+    screen = Screen("tests.scripted_chat", str(model), "--sessions", str(tmp_path / "s"))
+    try:
+        screen.until_shown("scripted")
+        os.kill(screen.pid, signal.SIGCONT)
+        screen.write("tell me\r")
+        screen.until_shown("tok/s ·")
+        screen.write(CTRL_Q)
+        assert screen.status_within(60) == 0
+        assert modes_left(screen.raw) == []
+    finally:
+        screen.kill()
 
 
 def test_a_seed_is_a_cycle_and_every_kind_is_drawn() -> None:

@@ -215,3 +215,23 @@ def test_hash_and_size_are_those_of_the_files(open_engine: OpenEngine, tmp_path:
     ids = [int(i) for i in decode(path.read_bytes(), path.name).tensors["ids"].data]
     assert saved.token_hash == token_hash(ids)
     assert (saved.n_tokens, saved.n_bytes) == (len(ids), path.stat().st_size)
+
+
+def test_the_first_save_removes_what_a_killed_engine_left(
+    open_engine: OpenEngine, tmp_path: Path
+) -> None:
+    one, talk = open_engine(), Talk(tmp_path / "s")
+    talk.ask(one, QUESTIONS[0], 8)
+    talk.save(one, "t0")
+    kept = {path.name for path in talk.folder.iterdir()}
+    left = ["t1.data.tmp", "t1.json.tmp", f"{'0' * 32}.safetensors"]
+    for name in left:
+        (talk.folder / name).write_bytes(b"half")
+    (talk.folder / "notes.txt").touch()  # not ours
+    two = open_engine()
+    assert isinstance(talk.restore(two, "t0"), SnapshotRestored)
+    talk.ask(two, QUESTIONS[1], 8)
+    talk.save(two, "t1")
+    there = {path.name for path in talk.folder.iterdir()}
+    assert not there & set(left)
+    assert there > kept | {"t1.json", "notes.txt"}
