@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import mlx.core as mx
@@ -20,12 +20,18 @@ from ds4chat.engine.copies import copy_once
 from ds4chat.formats.quants import QuantFormat
 from ds4chat.model.binding import Kind, Place, target_layout
 from ds4chat.model.config import TargetConfig
+from ds4chat.ops import moe_kernels
 from ds4chat.ops.blocks import SCALES_AT, Blocks, upload
+from ds4chat.ops.dispatch import current
 from ds4chat.ops.linear import Dense, Linear, Packed
+from ds4chat.ops.moe_kernels import ExpertBlocks
+from ds4chat.ops.qmatmul import has_kernel
 
 MIN_COPIES, MAX_COPIES = 8, 64
 OWN, STOCK = "own", "stock"
 _DRAWN_ROWS = 64  # random rows of which the copies are put together
+_GATE, _UP = "ffn_gate_exps", "ffn_up_exps"
+_LIMIT = 10.0  # clamp of the activation between gate, up and down
 _LEAST_SHARE = 0.1  # of a timed launch with its waiting: below that the noise is larger
 _NO_ISLAND = "indexer.attn_q_b"  # the one float matrix that does not want float32 inputs
 _PICKED = ("token_embd.weight", "_ape.weight")  # rows are picked from these, not multiplied
@@ -39,8 +45,8 @@ Launch = Callable[[mx.array, int], mx.array]
 class Product:
     """A kind of weight that a step multiplies by `per_step` times.
 
-    `n_experts` 0: a matrix; else a stack of which a row chooses `n_used`. `n_groups` above 1:
-    one matrix for each group of the input.
+    `n_experts` 0: a matrix; else `n_stacks` stacks (gate and up are read in one go) of which a
+    row chooses `n_used` experts. `n_groups` above 1: one matrix for each group of the input.
     """
 
     name: str
@@ -50,12 +56,13 @@ class Product:
     per_step: int
     n_experts: int = 0
     n_used: int = 0
+    n_stacks: int = 1
     n_groups: int = 1
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of one matrix, of a stack those of one expert."""
-        return self.n_out * self.quant.row_bytes(self.n_in)
+        """Bytes of one matrix, of stacks those of one expert."""
+        return self.n_stacks * self.n_out * self.quant.row_bytes(self.n_in)
 
     @property
     def is_island(self) -> bool:
@@ -97,7 +104,7 @@ def products_of(
             key = (name, format_of(place), place.shape)
             counts[key] = counts.get(key, 0) + 1
     block = config.block
-    return [
+    products = [
         Product(
             name=name,
             quant=quant,
@@ -110,6 +117,21 @@ def products_of(
         )
         for (name, quant, shape), number in counts.items()
     ]
+    return _paired(products)
+
+
+def _paired(products: Sequence[Product]) -> list[Product]:
+    """Gate and up of one format as one product, as they are multiplied."""
+    ups = {(p.quant, p.per_step): p for p in products if p.name == _UP}
+    found, taken = [], []
+    for product in products:
+        up = ups.get((product.quant, product.per_step)) if product.name == _GATE else None
+        if up is not None:
+            taken.append(up)
+            found.append(replace(product, name=f"{_GATE}, {_UP}", n_stacks=2))
+        else:
+            found.append(product)
+    return [product for product in found if product not in taken]
 
 
 def time_product(
@@ -202,7 +224,8 @@ def _own_weights(product: Product, setting: Setting) -> list[Linear]:
     shape: tuple[int, ...] = (product.n_out,)
     n_copies = _n_copies(product.n_bytes, setting)
     if product.n_experts:
-        shape, n_copies = (_n_experts(product, setting), product.n_out), 1
+        shape = (_n_experts(product, setting), product.n_out)
+        n_copies = product.n_stacks
     copies: list[Linear] = []
     for _ in range(n_copies):
         raw = drawn[mx.random.randint(0, _DRAWN_ROWS, shape)]
@@ -234,7 +257,7 @@ def _stock_weights(product: Product, setting: Setting) -> list[Linear]:
     lead: tuple[int, ...] = ()
     n_copies = _n_copies(product.n_bytes, setting)
     if product.n_experts:
-        lead, n_copies = (_n_experts(product, setting),), 1
+        lead, n_copies = (_n_experts(product, setting),), product.n_stacks
     if name in _MLX_LAYOUTS:
         return [_packed(product, lead) for _ in range(n_copies)]
     if name not in _FLOATS or product.n_groups > 1:
@@ -269,8 +292,8 @@ def _packed(product: Product, lead: tuple[int, ...]) -> Packed:
 def _input(product: Product, rows: int, dtype: mx.Dtype) -> mx.array:
     """Rows as the product's caller gives them."""
     shape: tuple[int, ...] = (rows, product.n_in)
-    if product.n_experts:
-        shape = (rows, 1, 1, product.n_in)
+    if product.n_experts:  # gate and up share a row, down has one for each pick
+        shape = (rows, 1 if product.n_stacks == 2 else product.n_used, 1, product.n_in)
     elif product.n_groups > 1:
         shape = (rows, product.n_groups, product.n_in)
     x = mx.random.normal(shape).astype(dtype)
@@ -291,7 +314,12 @@ def _launch(product: Product, copies: Sequence[Linear], rows: int) -> tuple[Laun
     distinct = float(np.mean([len(np.unique(pick)) for pick in picks]))
     arrays = [mx.array(pick.astype(np.int32)) for pick in picks]
     mx.eval(arrays)
-    return partial(_choose, copies[0], arrays), distinct * product.n_bytes
+    own = [part for part in copies if isinstance(part, Blocks)]
+    has_kernels = not current().is_reference and has_kernel(product.quant, product.n_in)
+    if has_kernels and len(own) == len(copies):
+        stacks = [ExpertBlocks(blocks=p.raw, quant=p.quant, n_in=p.n_in) for p in own]
+        return partial(_by_kernel, stacks, arrays), distinct * product.n_bytes
+    return partial(_choose, copies, arrays), distinct * product.n_bytes
 
 
 def _multiply(copies: Sequence[Linear], is_grouped: bool, x: mx.array, i: int) -> mx.array:
@@ -299,5 +327,19 @@ def _multiply(copies: Sequence[Linear], is_grouped: bool, x: mx.array, i: int) -
     return weight.grouped(x) if is_grouped else weight(x)
 
 
-def _choose(weight: Linear, picks: Sequence[mx.array], x: mx.array, i: int) -> mx.array:
-    return weight.expert(x, picks[i % len(picks)])
+def _choose(
+    stacks: Sequence[Linear], picks: Sequence[mx.array], x: mx.array, i: int
+) -> mx.array:
+    made = [stack.expert(x, picks[i % len(picks)]) for stack in stacks]
+    return made[0] if len(made) == 1 else made[0] + made[1]
+
+
+def _by_kernel(
+    stacks: Sequence[ExpertBlocks], picks: Sequence[mx.array], x: mx.array, i: int
+) -> mx.array:
+    """The launch that a model makes: gate, up and activation, or down and weighted sum."""
+    chosen = picks[i % len(picks)]
+    if len(stacks) == 2:
+        return moe_kernels.gate_up(x[:, 0, 0], chosen, stacks[0], stacks[1], _LIMIT)
+    weights = mx.ones(chosen.shape, dtype=mx.float32)
+    return moe_kernels.down(x[:, :, 0], chosen, weights, stacks[0])

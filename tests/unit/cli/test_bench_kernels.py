@@ -20,6 +20,9 @@ from ds4chat.engine import kernel_runs
 from ds4chat.engine.kernel_runs import Product, Setting, products_of
 from ds4chat.formats.quants import FORMATS, format_named
 from ds4chat.formats.quants.base import decode
+from ds4chat.ops import dispatch
+from tests.kernels import host_build
+from tests.kernels.host_dispatch import HostDispatcher
 from tests.make_pair import make_pair
 
 SETTING = Setting(copies_bytes=1, n_launches=3, repeat=2, dtype=mx.float32)
@@ -40,7 +43,8 @@ def run(model: Path, capsys: pytest.CaptureFixture[str], *argv: str) -> str:
 def test_a_step_of_flash_reads_the_published_bytes() -> None:
     products = products_of(FLASH, published_format)
     by_name = {(p.name, p.n_out): p for p in products}
-    gate = by_name["ffn_gate_exps", 2048]
+    gate = by_name["ffn_gate_exps, ffn_up_exps", 2048]
+    assert gate.n_bytes == 2 * 2048 * 16 * 66
     assert (gate.quant.name, gate.n_in, gate.n_experts, gate.n_used) == (
         "IQ2_XXS",
         4096,
@@ -79,7 +83,7 @@ def test_the_table_names_every_product_of_the_file(
 
 def test_text_and_csv(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = run(model, capsys, "--rows", "1", "--only", "exps")
-    assert out.count("IQ2_XXS") == 2
+    assert out.count("IQ2_XXS") == out.count("Q2_K") == 1
     assert "(bar 55%)" in out
     rows = list(csv.DictReader(io.StringIO(run(model, capsys, "--only", "q2_k", "--csv"))))
     assert [row["rows"] for row in rows] == [str(n) for n in range(1, 9)]
@@ -142,6 +146,20 @@ def test_the_time_of_waiting_is_taken_off() -> None:
         lambda x, _: x, mx.ones((1, 4)), setting, lambda: next(times)
     )
     assert found == [15.0 - 2.0]
+
+
+@pytest.mark.skipif(host_build.find_compiler() is None, reason="no C++ compiler")
+def test_kernels_are_timed_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = HostDispatcher()
+    monkeypatch.setattr(dispatch, "_current", host)
+    setting = Setting(copies_bytes=1, n_launches=1, repeat=1, dtype=mx.bfloat16)
+    gate = product("IQ2_XXS", n_experts=8, n_used=2, n_stacks=2)
+    for each in (gate, product("Q2_K", n_experts=8, n_used=2), product("Q8_0", n_groups=2)):
+        list(kernel_runs.time_product(each, [1, 2], setting, ticking(0.1)))
+    assert host.launched.keys() == {
+        "moe_gate_up_iq2_xxs", "moe_down_q2_k", "qmatmul_q8_0",
+    }  # fmt: skip
+    assert host.launched["moe_down_q2_k"] == 2 * 3  # two row counts; a first launch, two runs
 
 
 @pytest.mark.parametrize("quant", [q for q in FORMATS.values() if not q.is_integer])
