@@ -66,7 +66,7 @@ async def stream(kind: str, n_tokens: int) -> None:
         check_level(costs)
 
 
-@pytest.mark.parametrize("kind", ["words", "newlines", "code"])
+@pytest.mark.parametrize("kind", ["paragraphs", "newlines"])
 async def test_the_transcript_at_4000_tokens(kind: str) -> None:
     await stream(kind, 4_000)
 
