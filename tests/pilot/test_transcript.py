@@ -242,9 +242,9 @@ def test_the_interval_stretches_with_the_cost() -> None:
     started = clock.now
     clock.now += 0.002
     pace.note(started)
-    assert pace.delay() == pytest.approx(0.04)
+    assert pace.delay() == pytest.approx(0.05)
     clock.now += 0.03
-    assert pace.delay() == pytest.approx(0.01)
+    assert pace.delay() == pytest.approx(0.02)
     started = clock.now
     clock.now += 0.05
     pace.note(started)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from textual.app import App
 
-FLUSH_INTERVAL_S = 0.04
+FLUSH_INTERVAL_S = 0.05
 COST_STRETCH = 4.0  # the interval is at least this many times the cost of the last flush
 MAX_QUEUED_WRITES = 1
 
