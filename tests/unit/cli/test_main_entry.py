@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +20,23 @@ def test_an_interrupt_is_an_exit_status_and_no_traceback(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(main, "main", interrupted)
+    before = signal.getsignal(signal.SIGINT)
     assert entry.main() == main.EXIT_INTERRUPTED
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupt_during_the_imports_is_not_lost(tmp_path: Path) -> None:
+    """`argparse`, which the first import needs, is one that interrupts and goes on."""
+    (tmp_path / "argparse.py").write_text(
+        "import os, signal\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGINT)\n    import time\n    time.sleep(600)\n"
+        "except KeyboardInterrupt:\n    pass\n"
+    )
+    code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
+    code += "from ds4chat.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr == b""
 
 
 def test_before_the_screen_listens_ctrl_c_is_a_plain_signal() -> None:
