@@ -130,6 +130,11 @@ def _model(values: settings.Settings | None) -> tuple[Ask, list[Finding]]:
     except SettingsError as error:
         fix = "\n".join(line for line in (error.hint, _files_words()) if line)
         return how, [fail(MODEL, "files", error.message, fix)]
+    except ImportError as error:  # the support file is looked for by what files hold
+        fix = (
+            "Install it again (`program` above says which): pip install --force-reinstall NAME"
+        )
+        return how, [fail(MODEL, "files", f"a library cannot be loaded: {error}", fix)]
     if pair is None:
         return how, [
             warn(MODEL, "files", "no model is named and none is bundled", _files_words())

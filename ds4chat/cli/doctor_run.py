@@ -18,6 +18,7 @@ from ds4chat.client.wire import death
 LIMITS_S = {"files": 60.0, "engine": 240.0, "open": 120.0, "kernels": 120.0}
 """The engine's section may have to compile."""
 _SAID_LINES = 3
+_TITLES = {"files": "model", "engine": "compute", "open": "compute"}
 
 OnProgress = Callable[[str], None]
 
@@ -55,7 +56,7 @@ def watch(argv: Sequence[str], section: str, limit_s: float) -> list[Finding]:
         said = err.decode("utf-8", "replace").strip().splitlines()[-_SAID_LINES:]
         found.append(
             fail(
-                section, "check", ": ".join([trouble, *said]),
+                _TITLES.get(section, section), "check", ": ".join([trouble, *said]),
                 "A library of this installation is broken: install ds4chat again.",
             )
         )  # fmt: skip

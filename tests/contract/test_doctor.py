@@ -115,6 +115,25 @@ def test_a_broken_mlx_is_a_line_with_a_fix(
     assert named(report, "health")["mark"] == "ok"
 
 
+def test_without_numpy_and_textual_it_still_says_what_is_wrong(
+    pair: PairPaths, tmp_path: Path
+) -> None:
+    for name in ("numpy", "textual"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text(f"raise ImportError('{name} is broken')")
+    done = subprocess.run(
+        [sys.executable, "-m", "ds4chat", "doctor", "--json", str(pair.base)],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)}, capture_output=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1, done.stderr
+    report = json.loads(done.stdout)
+    failed = {row["section"]: row for row in report["findings"] if row["mark"] == "fail"}
+    assert "numpy is broken" in failed["model"]["found"]
+    assert "numpy is broken" in failed["compute"]["found"]
+    assert "textual is broken" in failed["settings"]["found"]
+    assert named(report, "health")["mark"] == "ok"
+
+
 def test_every_operation_is_listed_when_asked_for(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
