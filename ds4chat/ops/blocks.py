@@ -21,6 +21,11 @@ from ds4chat.ops.unpack import unpack
 _TILE_VALUES = 1 << 25  # decoded at once: 128 MB of float32
 _MXFP4_OVERFLOWS = 253  # from this exponent on its largest magnitude is infinite
 _FLOAT_TYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
+_FLOAT_BITS = {
+    "F32": (mx.uint32, 0x7F80_0000),
+    "F16": (mx.uint16, 0x7C00),
+    "BF16": (mx.uint16, 0x7F80),
+}
 _MANY = 64  # expert choices of a pass from which each expert is decoded once for all rows
 
 
@@ -146,8 +151,7 @@ class Blocks:
         if self.quant.name == "MXFP4":
             exponents = self.raw.reshape(-1, self.quant.block_bytes)[:, 0]
             return bool(mx.max(exponents) < _MXFP4_OVERFLOWS)
-        found = [mx.isfinite(part).all() for part in self._scales()]
-        return all(bool(ok) for ok in found)
+        return all(bool(mx.max(bits & mask) < top) for bits, mask, top in self._scale_bits())
 
     def with_nan(self) -> Blocks:
         """The same with NaN for every scale that is infinite: no clamp hides a NaN."""
@@ -168,13 +172,16 @@ class Blocks:
         kept = mx.where(mx.isfinite(values), values, mx.array(mx.nan, dtype=dtype))
         return replace(self, raw=kept.view(mx.uint8))
 
-    def _scales(self) -> Iterable[mx.array]:
+    def _scale_bits(self) -> Iterable[tuple[mx.array, int, int]]:
+        """Scales as integers, the bits but the sign, and from where on they are no number."""
         if self.quant.name in _FLOAT_TYPES:
-            yield self.raw.view(_FLOAT_TYPES[self.quant.name])
+            word, top = _FLOAT_BITS[self.quant.name]
+            yield self.raw.view(word), (1 << (8 * word.size - 1)) - 1, top
             return
         blocks = self.raw.reshape(-1, self.quant.block_bytes)
         for at in SCALES_AT[self.quant.name]:
-            yield mx.contiguous(blocks[:, at : at + 2]).view(mx.float16)
+            halves = mx.contiguous(blocks[:, at : at + 2])
+            yield halves.view(mx.uint16), 0x7FFF, _FLOAT_BITS["F16"][1]
 
     def _values(self, raw: mx.array) -> mx.array:
         return unpack(raw, self.quant.name, self.quant.block_bytes)

@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import numpy as np
 import pytest
 from gguf import GGMLQuantizationType as Type
+from gguf import GGUFWriter
 from numpy.typing import NDArray
 
+from ds4chat.engine.kernel_runs import random_rows
+from ds4chat.formats.gguf import GgufFile
 from ds4chat.formats.quants import FORMATS, QuantFormat
 from ds4chat.formats.quants.base import decode
 from ds4chat.ops import blocks as blocks_module
 from ds4chat.ops.blocks import Blocks
 from tests.pair_blocks import encode, is_random, random_blocks, rng_for
+from tests.spoil import spoil
 
 NAMES = ["F16", "BF16", "Q8_0", "Q2_K", "Q4_K", "IQ2_XXS", "MXFP4"]
 N_IN = 512
@@ -75,3 +80,30 @@ def test_experts(name: str, many: int, monkeypatch: pytest.MonkeyPatch) -> None:
         rows = np.broadcast_to(x[:, :, 0], (4, 3, N_IN))
         wanted = np.einsum("lki,lkoi->lko", rows, values[ids])[:, :, None]
         assert_near(weight.expert(mx.array(x), mx.array(ids.astype(np.int32))), wanted)
+
+
+@pytest.mark.parametrize("name", [*NAMES, "F32", "Q4_0", "Q4_1", "Q5_K", "Q6_K"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_scale_that_is_no_number_is_found(name: str, value: float, tmp_path: Path) -> None:
+    quant = next(q for q in FORMATS.values() if q.name == name)
+    path = tmp_path / "f.gguf"
+    writer = GGUFWriter(path, "test")
+    raw = random_rows(quant, 6, 256)
+    writer.add_tensor("w", raw, raw_dtype=Type(quant.ggml_type))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+    def read() -> Blocks:
+        with GgufFile.open(path) as gguf:
+            return Blocks(raw=mx.array(np.array(gguf.raw(gguf.tensors["w"]))), quant=quant)
+
+    assert read().is_finite()
+    spoil(path, "w", value, row=3)
+    spoiled = read()
+    assert not spoiled.is_finite()
+    if name != "MXFP4":  # its largest exponent is a number times infinity
+        values = np.array(spoiled.with_nan().values())
+        assert np.isnan(values).any()
+        assert not np.isinf(values).any()
