@@ -45,7 +45,7 @@ class Ds4ChatApp(App[None]):
     ENABLE_COMMAND_PALETTE = True
     COMMANDS: ClassVar = set()
     CSS = """
-    OptionList:nocolor > .option-list--option-highlighted { text-style: reverse; }
+    OptionList:nocolor > .option-list--option-highlighted { text-style: bold underline; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [  # on dialogs too; the chat's table has the key
         Binding("ctrl+z", "suspend_process", show=False, priority=True, id="suspend"),

@@ -14,14 +14,17 @@ def stage(event: ModelLoading) -> str:
     return clean_line(event.stage)[:MAX_STAGE]
 
 
-def progress(event: ModelLoading) -> str:
-    """`tensor 412 of 1,328, 21.3 of 80.8 GiB, 14 s, about 39 s left`, as far as known."""
+def progress(event: ModelLoading, quiet_s: float = 0.0) -> str:
+    """`tensor 412 of 1,328, 21.3 of 80.8 GiB, 14 s, about 39 s left`, as far as known.
+
+    `quiet_s` is how long ago the event came.
+    """
     parts = []
     if event.total_tensors:
         parts.append(f"tensor {event.done_tensors:,} of {event.total_tensors:,}")
     if event.total_bytes:
         parts.append(units.part(event.done_bytes, event.total_bytes))
-    parts.append(units.seconds(event.elapsed_s))
+    parts.append(units.seconds(event.elapsed_s + quiet_s))
     return ", ".join(parts) + _left(event)
 
 

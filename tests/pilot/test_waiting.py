@@ -86,6 +86,20 @@ def test_loading_estimates_what_is_left() -> None:
     )
 
 
+async def test_a_load_that_is_silent_for_long_goes_on_counting(open_chat: OpenChat) -> None:
+    now = [100.0]
+    script = Script(replies=(), load_stages=(("compiling", 0),), is_load_held=True)
+    async with open_chat(script=script, is_ready=False) as chat:
+        await chat.until(lambda: "compiling  0.4 s" in chat.picture())
+        status_lines = chat.screen.query_one(status.StatusLines)
+        status_lines._clock, status_lines._since = (lambda: now[0]), 96.0
+        status_lines.show(chat.chat)
+        await chat.pilot.pause()
+        assert "compiling  0.4 s" in chat.picture()
+        now[0] = 112.0
+        await chat.until(lambda: "compiling  16 s" in chat.picture())
+
+
 async def test_esc_cancels_while_the_prompt_is_read(open_chat: OpenChat) -> None:
     async with open_chat(Reply(answer=LONG, holds=(0,)), Reply(answer="Yes.")) as chat:
         await chat.send("go " * 3_000)

@@ -19,7 +19,7 @@ from ds4chat.protocol.engine import EngineLink
 from ds4chat.protocol.events import EngineFailed, Event, ModelReady
 from ds4chat.protocol.types import SpecState
 from ds4chat.tui import bridge, commands, memory
-from ds4chat.tui.controller import ChatController
+from ds4chat.tui.controller import ChatController, Phase
 from ds4chat.tui.history import FILE, History
 from ds4chat.tui.keys import SCREEN_KEYS
 from ds4chat.tui.markdown.clean import clean_line
@@ -47,6 +47,7 @@ from ds4chat.tui.widgets.status import StatusLines
 from ds4chat.tui.widgets.transcript import Transcript
 
 PANEL_MIN_COLUMNS = 100
+TICK_S = 1.0
 REDRAW_S = 0.2  # how late figures may be that change with every token
 QUIT_ARMED_S = 3.0  # how long the first Ctrl+C counts
 LONG_REPLY_S = 10.0  # replies of this length ring the bell when nobody looks
@@ -135,6 +136,12 @@ class ChatScreen(KeepingScreen):
         self._fit_panel()
         self.show_now()
         self.call_after_refresh(self.resume_first)
+        self.set_interval(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        """Let a long load count its seconds."""
+        if self.chat.phase is Phase.LOADING:
+            self._status.show(self.chat)
 
     def report(self, event: Event) -> None:
         """Take in an event of the engine."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+
 from textual.content import Content
 from textual.widgets import Static
 
@@ -13,6 +16,7 @@ from ds4chat.tui.markdown.clean import clean_line
 
 MAX_WAITING = 3  # messages shown; more are counted
 FULL_SHARE = 0.9  # of the context, from which on the person is warned
+QUIET_S = 5.0  # without news of a load, from which on the seconds are counted here
 _BAR = 16
 
 
@@ -22,12 +26,12 @@ def bar(done: int, total: int) -> str:
     return "█" * n + "░" * (_BAR - n)
 
 
-def loading(event: ModelLoading | None) -> str:
-    """What loading does now."""
+def loading(event: ModelLoading | None, quiet_s: float = 0.0) -> str:
+    """What loading does now; `quiet_s` is how long nothing new came."""
     if event is None:
         return "starting the engine · Esc stops"
     share = f"{bar(event.done_bytes, event.total_bytes)}  " if event.total_bytes else ""
-    return f"{stage(event)}  {share}{progress(event)} · Esc stops"
+    return f"{stage(event)}  {share}{progress(event, quiet_s)} · Esc stops"
 
 
 def reading(event: PrefillProgress | None) -> str:
@@ -44,11 +48,11 @@ def reading(event: PrefillProgress | None) -> str:
     )
 
 
-def state(chat: ChatController) -> str:
+def state(chat: ChatController, quiet_s: float = 0.0) -> str:
     """One line about the engine, or nothing."""
     active = chat.conversation.active
     if chat.phase in (Phase.STARTING, Phase.LOADING):
-        return loading(chat.progress.loading)
+        return loading(chat.progress.loading, quiet_s)
     if chat.phase is Phase.DEAD:
         return ""  # the crash box says it
     if chat.phase in (Phase.REFUSED, Phase.STOPPED):
@@ -91,13 +95,20 @@ class StatusLines(Static):
     StatusLines.-shown { display: block; }
     """
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(id="status", markup=False)
         self._shown: list[str] = []
+        self._clock = clock
+        self._loading: ModelLoading | None = None
+        self._since = clock()
 
     def show(self, chat: ChatController) -> None:
-        """Redraw from the chat's state."""
-        found = [line for line in (state(chat), *waiting(chat.conversation.queue)) if line]
+        """Redraw from the chat's state; a load that is silent for long goes on counting."""
+        if chat.progress.loading is not self._loading:
+            self._loading, self._since = chat.progress.loading, self._clock()
+        quiet_s = self._clock() - self._since
+        line = state(chat, quiet_s if quiet_s >= QUIET_S else 0.0)
+        found = [line for line in (line, *waiting(chat.conversation.queue)) if line]
         if found == self._shown:
             return
         self._shown = found
