@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from ds4chat.cli import bench, bench_open
-from ds4chat.cli.bench_open import FLASH, N_MERGES, write_flash_sized
+from ds4chat.cli.bench_open import FLASH, write_flash_sized
+from ds4chat.cli.flash_vocab import N_MERGES
 from ds4chat.errors import EngineError
 from ds4chat.formats.gguf import GgufFile
 from ds4chat.model.metadata import read_target_config
