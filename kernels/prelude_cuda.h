@@ -14,10 +14,12 @@ typedef long long wide;
 #define SHARED_PTR
 #define PRIVATE
 #define CONSTANT_TABLE __device__ const
+// A constant that stays in a register: (v & mask) | it is then one instruction.
+#define IN_REGISTER(name, value) __constant__ unsigned name = value
 #define INLINE __device__ __forceinline__
 #define SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define UNROLL _Pragma("unroll")
-#define UNROLL_TWO _Pragma("unroll 2")
+#define ROLLED _Pragma("unroll 1")
 
 // Bits and floats.
 INLINE unsigned as_bits(float v) { return __float_as_uint(v); }

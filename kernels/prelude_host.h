@@ -26,10 +26,12 @@ struct alignas(8) uint2 { unsigned x, y; };
 #define SHARED_PTR
 #define PRIVATE
 #define CONSTANT_TABLE static const
+// A constant that stays in a register: (v & mask) | it is then one instruction.
+#define IN_REGISTER(name, value) static const unsigned name = value
 #define INLINE static inline
 #define SHARED(type, name, count) alignas(16) static type name[count]
 #define UNROLL
-#define UNROLL_TWO 
+#define ROLLED
 
 namespace host {
 constexpr int kLanes = 32;

@@ -15,10 +15,12 @@ typedef long wide;
 #define SHARED_PTR threadgroup
 #define PRIVATE thread
 #define CONSTANT_TABLE constant
+// A constant that stays in a register: (v & mask) | it is then one instruction.
+#define IN_REGISTER(name, value) constant uint name = value
 #define INLINE static inline
 #define SHARED(type, name, count) threadgroup type name[count]
 #define UNROLL _Pragma("clang loop unroll(full)")
-#define UNROLL_TWO _Pragma("clang loop unroll_count(2)")
+#define ROLLED _Pragma("clang loop unroll(disable)")
 
 // Bits and floats.
 INLINE uint as_bits(float v) { return as_type<uint>(v); }

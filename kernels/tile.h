@@ -7,7 +7,7 @@
 // which k stands in which slot is free as long as x is laid out alike.
 //
 // Bits: rows of x are columns of the matrix unit, so a row's sums depend on that row alone.
-// The format's header defines STAGE_*, W_LIMBS, PAIRS, HAS_SCALE, N_PARTS, HAS_MINIMUM,
+// The format's header defines STAGE_*, GROUPS_AT_ONCE (unrolled), W_LIMBS, PAIRS, HAS_SCALE, N_PARTS, HAS_MINIMUM,
 // TABLE_WORDS, load_tables, unpack and scales. Values are split into bf16 "limbs" whose sum is
 // exact: one for quantised weights and for bf16, two for f16, three for f32.
 
@@ -32,6 +32,20 @@ INLINE void fetch_stage(SHARED_PTR uint4* stage, const GLOBAL byte_t* w, wide ro
   const wide rest = row_bytes - from;
   const int n_bytes = rest < STAGE_BYTES ? (int)rest : STAGE_BYTES;
   const int n_live = end - first < TILE ? (int)(end - first) : TILE;
+#if ROWS_ALIGNED  // every row begins at a multiple of 16 bytes
+  const int offset = (int)from & 15;
+  const unsigned row = lane / 8, word = lane % 8;
+  const int left = offset + n_bytes - (int)(16 * word);
+  const int n_valid = left < 0 ? 0 : left > 16 ? 16 : left;
+  wide at = (first + row) * row_bytes + from - offset + 16 * word;
+  if (STAGE_WORDS >= 8 || word < STAGE_WORDS) {
+    UNROLL for (unsigned i = 0; i < TILE / 4; i++) {
+      copy16(stage + (row + 4 * i) * STAGE_WORDS + word, w, at,
+             (int)(row + 4 * i) < n_live ? n_valid : 0);
+      at += 4 * row_bytes;
+    }
+  }
+#else
   if (STAGE_WORDS >= 8 || lane % 8 < STAGE_WORDS) {
     UNROLL for (unsigned i = 0; i < TILE / 4; i++) {
       const unsigned row = lane / 8 + 4 * i;
@@ -39,10 +53,11 @@ INLINE void fetch_stage(SHARED_PTR uint4* stage, const GLOBAL byte_t* w, wide ro
                  (int)row < n_live ? n_bytes : -16, row, lane % 8);
     }
   }
+#endif
   if (STAGE_WORDS > 8 && lane % 2 + 8 < STAGE_WORDS) {
-    const unsigned row = lane / 2;
-    fetch_word(stage, w, (first + row) * row_bytes + from, (int)row < n_live ? n_bytes : -16,
-               row, 8 + lane % 2);
+    const unsigned last = lane / 2;
+    fetch_word(stage, w, (first + last) * row_bytes + from,
+               (int)last < n_live ? n_bytes : -16, last, 8 + lane % 2);
   }
 }
 
@@ -175,16 +190,20 @@ INLINE void add_stage(PRIVATE float* acc, SHARED_PTR const unsigned* stage,
   const unsigned g = lane / 4, t = lane % 4;
 #if IS_ALIGNED
   const unsigned low_at = 0, high_at = 0;
+#elif ROWS_ALIGNED
+  const unsigned low_at = (unsigned)from & 15u, high_at = low_at;
 #else
   const unsigned low_at = (unsigned)((first + g) * row_bytes + from) & 15u;
   const unsigned high_at = (unsigned)((first + g + 8) * row_bytes + from) & 15u;
 #endif
   SHARED_PTR const unsigned* low = stage + g * COLUMN_WORDS;
   SHARED_PTR const unsigned* high = low + 8 * COLUMN_WORDS;
-  UNROLL_TWO for (int group = 0; group < N_GROUPS; group++) {
-    unsigned b[4 * X_LIMBS];
-    const int begin = k + 32 * group;
-    load_x(x, x_at + begin, t, is_live && begin + (int)SECOND_FOUR(t) < n_k, b);
-    add_group(acc, low, low_at, high, high_at, table, (unsigned)group, t, b);
+  ROLLED for (int some = 0; some < N_GROUPS; some += GROUPS_AT_ONCE) {
+    UNROLL for (int i = 0; i < GROUPS_AT_ONCE; i++) {
+      unsigned b[4 * X_LIMBS];
+      const int begin = k + 32 * (some + i);
+      load_x(x, x_at + begin, t, is_live && begin + (int)SECOND_FOUR(t) < n_k, b);
+      add_group(acc, low, low_at, high, high_at, table, (unsigned)(some + i), t, b);
+    }
   }
 }

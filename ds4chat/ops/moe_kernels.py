@@ -22,6 +22,7 @@ from ds4chat.ops.qmatmul import (
     STAGE_VALUES,
     TILE,
     has_kernel,
+    rows_aligned,
     stage_bytes,
 )
 from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
@@ -56,9 +57,9 @@ def pack_experts(
 
 @cache
 def gate_up_spec(
-    format_name: str, x_type: str, limit: float, *, backend: str, is_bf16_out: bool
+    format_name: str, n_in: int, x_type: str, limit: float, *, backend: str, is_bf16_out: bool
 ) -> KernelSpec:
-    """The variant for a format, type of x and clamp."""
+    """The variant for a format, row length, type of x and clamp."""
     return KernelSpec(
         name=f"moe_gate_up_{format_name.lower()}",
         source="moe_gate_up.kernel",
@@ -69,6 +70,7 @@ def gate_up_spec(
         constants={
             "SIMDGROUPS": _SIMDGROUPS[backend],
             "X_LIMBS": 3 if x_type == "float32" else 1,
+            "ROWS_ALIGNED": rows_aligned(format_name, n_in),
             "LIMIT": f"{limit!r}f",
         },
         tolerance=_ROUNDED if is_bf16_out else Tolerance(),
@@ -77,9 +79,9 @@ def gate_up_spec(
 
 @cache
 def down_spec(
-    format_name: str, x_type: str, n_picks: int, *, backend: str, is_bf16_out: bool
+    format_name: str, n_in: int, x_type: str, n_picks: int, *, backend: str, is_bf16_out: bool
 ) -> KernelSpec:
-    """The variant for a format, type of the hidden values and picks a row."""
+    """The variant for a format, row length, type of the hidden values, picks a row."""
     return KernelSpec(
         name=f"moe_down_{format_name.lower()}",
         source="moe_down.kernel",
@@ -90,6 +92,7 @@ def down_spec(
         constants={
             "SIMDGROUPS": _SIMDGROUPS[backend],
             "X_LIMBS": 3 if x_type == "float32" else 1,
+            "ROWS_ALIGNED": rows_aligned(format_name, n_in),
             "N_PICKS": n_picks,
             "TEAM": _team(format_name, n_picks, backend),
         },
@@ -130,6 +133,7 @@ def gate_up(
     if not dispatcher.is_reference and gate.quant is up.quant and _fits(picks, gate):
         spec = gate_up_spec(
             gate.quant.name,
+            gate.n_in,
             _type_name(x),
             limit,
             backend=dispatcher.backend,
@@ -152,6 +156,7 @@ def down(hidden: mx.array, picks: mx.array, weights: mx.array, w: ExpertBlocks) 
     if not dispatcher.is_reference and _fits(picks, w):
         spec = down_spec(
             w.quant.name,
+            w.n_in,
             _type_name(hidden),
             int(picks.shape[1]),
             backend=dispatcher.backend,

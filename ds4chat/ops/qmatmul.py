@@ -83,6 +83,11 @@ def stage_bytes(format_name: str) -> int:
     return TILE * 16 * _STAGE_WORDS.get(format_name, 10)
 
 
+def rows_aligned(format_name: str, n_in: int) -> int:
+    """1 if every row begins at a multiple of 16 bytes, where copies are cheaper; else 0."""
+    return int(format_named(format_name).row_bytes(n_in) % 16 == 0)
+
+
 def has_kernel(quant: QuantFormat, n_in: int) -> bool:
     """Whether a format and row length can be multiplied from blocks."""
     return quant.name in STAGE_VALUES and n_in % ROW_MULTIPLE == 0
@@ -114,6 +119,7 @@ def make_spec(
             "SIMDGROUPS": simdgroups,
             "SPLIT": split_of(n_in, STAGE_VALUES[format_name], simdgroups),
             "X_LIMBS": 3 if x_type == "float32" else 1,
+            "ROWS_ALIGNED": rows_aligned(format_name, n_in),
         },
         tolerance=_BF16_OUT if is_bf16_out else Tolerance(),
     )

@@ -3,6 +3,7 @@
 #define STAGE_K 512
 #define STAGE_BYTES 132
 #define STAGE_WORDS 10
+#define GROUPS_AT_ONCE 8
 #define W_LIMBS 1
 #define PAIRS PAIRS_NATURAL
 #define HAS_SCALE 1
@@ -50,10 +51,14 @@ INLINE void load_tables(SHARED_PTR unsigned* table, unsigned thread, unsigned n_
   for (unsigned i = thread; i < 128; i += n_threads) table[256 + i] = sign_nibbles(i);
 }
 
+IN_REGISTER(upper_plus, 0x00424141u);
+IN_REGISTER(upper_minus, 0x00c2c1c1u);
+IN_REGISTER(lower_both, 0x002cc800u);
+
 // Four nibbles to bf16: 8, 25, 43 are 4100, 41c8, 422c; bit 2 takes the negative.
 INLINE void magnitudes(unsigned pick, PRIVATE unsigned* w) {
-  const unsigned high = pick_bytes(0x00424141u, 0x00c2c1c1u, pick);
-  const unsigned low = pick_bytes(0x002cc800u, 0x002cc800u, pick);
+  const unsigned high = pick_bytes(upper_plus, upper_minus, pick);
+  const unsigned low = pick_bytes(lower_both, lower_both, pick);
   w[0] = pick_bytes(low, high, 0x5140u);
   w[1] = pick_bytes(low, high, 0x7362u);
 }
@@ -64,8 +69,12 @@ INLINE void unpack(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned*
   const unsigned mid = column[word + 1];
   const unsigned indices = shift_pair(column[word], mid, shift);
   const unsigned rest = shift_pair(mid, column[word + 2], shift);
-  const unsigned pick =
-      table[(indices >> (8 * t)) & 255u] ^ table[256 + ((rest >> (7 * t)) & 127u)];
+  // Byte offsets into the table: four times the 8-bit index and the 7-bit sign code.
+  const unsigned row = shift_pair(indices, indices, (8 * t + 30) & 31) & 0x3fcu;
+  const unsigned code = shift_pair(rest, rest, (7 * t + 30) & 31) & 0x1fcu;
+  SHARED_PTR const byte_t* bytes = (SHARED_PTR const byte_t*)table;
+  const unsigned pick = *(SHARED_PTR const unsigned*)(bytes + row) ^
+                        *(SHARED_PTR const unsigned*)(bytes + 1024 + code);
   magnitudes(pick & 0xffffu, w);
   magnitudes(pick >> 16, w + 2);
 }
@@ -74,5 +83,5 @@ INLINE void scales(SHARED_PTR const unsigned* column, unsigned at, unsigned grou
   const unsigned block = at + 66 * (group / 8), from = block + 8 + 8 * (group % 8);
   const float whole = half_value((column[block / 4] >> (8 * (block & 2))) & 0xffffu);
   const unsigned s = (column[from / 4] >> (8 * (from & 2) + 12)) & 15u;
-  d[0] = times(times(whole, 0.25f), plus(0.5f, static_cast<float>(s)));
+  d[0] = fused(times(whole, 0.25f), static_cast<float>(s), times(whole, 0.125f));
 }

@@ -3,6 +3,7 @@
 #define STAGE_K 256
 #define STAGE_BYTES 136
 #define STAGE_WORDS 10
+#define GROUPS_AT_ONCE 2
 #define W_LIMBS 1
 #define PAIRS PAIRS_ZIPPED
 #define HAS_SCALE 1
@@ -15,12 +16,17 @@ INLINE void load_tables(SHARED_PTR unsigned*, unsigned, unsigned) {}
 INLINE unsigned byte_of(SHARED_PTR const unsigned* column, unsigned at) {
   return (column[at / 4] >> (8 * (at & 3))) & 255u;
 }
+IN_REGISTER(upper_small, 0x40403f00u);
+IN_REGISTER(upper_large, 0x41414040u);
+IN_REGISTER(lower_small, 0x40008000u);
+IN_REGISTER(lower_large, 0x4000c080u);
+
 // Doubled magnitudes 0 1 2 3 4 6 8 12 of four codes: the upper and the lower bytes of bf16.
 INLINE unsigned upper_bytes(unsigned pick) {
-  return pick_bytes(0x40403f00u, 0x41414040u, pick);
+  return pick_bytes(upper_small, upper_large, pick);
 }
 INLINE unsigned lower_bytes(unsigned pick) {
-  return pick_bytes(0x40008000u, 0x4000c080u, pick);
+  return pick_bytes(lower_small, lower_large, pick);
 }
 INLINE void unpack(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned*, unsigned at,
                    unsigned group, unsigned t, PRIVATE unsigned* w) {

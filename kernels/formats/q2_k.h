@@ -4,6 +4,7 @@
 #define STAGE_K 256
 #define STAGE_BYTES 84
 #define STAGE_WORDS 6
+#define GROUPS_AT_ONCE 4
 #define W_LIMBS 1
 #define PAIRS PAIRS_QUADS
 #define HAS_SCALE 1
@@ -13,8 +14,10 @@
 
 INLINE void load_tables(SHARED_PTR unsigned*, unsigned, unsigned) {}
 
+IN_REGISTER(from_4, 0x40804080u);
+
 // A code q as bf16 4 + q; `scales` counts the 4 into the minimum.
-INLINE unsigned code_pair(unsigned v) { return (v & 0x00600060u) | 0x40804080u; }
+INLINE unsigned code_pair(unsigned v) { return (v & 0x00600060u) | from_4; }
 INLINE void unpack(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned*, unsigned at,
                    unsigned group, unsigned t, PRIVATE unsigned* w) {
   const unsigned word = at / 4 + 4 + 8 * (group / 4) + t, shift = 2 * (group & 3);

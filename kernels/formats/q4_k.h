@@ -4,6 +4,7 @@
 #define STAGE_BYTES 144
 #define STAGE_WORDS 9
 #define IS_ALIGNED 1
+#define GROUPS_AT_ONCE 2
 #define W_LIMBS 1
 #define PAIRS PAIRS_CROSSED
 #define HAS_SCALE 1
@@ -13,8 +14,10 @@
 
 INLINE void load_tables(SHARED_PTR unsigned*, unsigned, unsigned) {}
 
+IN_REGISTER(from_16, 0x41804180u);
+
 // A code q as bf16 16 + q; `scales` counts the 16 into the minimum.
-INLINE unsigned code_pair(unsigned v) { return (v & 0x00780078u) | 0x41804180u; }
+INLINE unsigned code_pair(unsigned v) { return (v & 0x00780078u) | from_16; }
 INLINE void unpack(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned*, unsigned,
                    unsigned group, unsigned t, PRIVATE unsigned* w) {
   const unsigned word = 4 + 8 * (group / 2) + 2 * t, shift = 4 * (group & 1);

@@ -2,6 +2,7 @@
 #define STAGE_K 128
 #define STAGE_BYTES 136
 #define STAGE_WORDS 10  // 16-byte words that hold a stage wherever it begins
+#define GROUPS_AT_ONCE 2
 #define W_LIMBS 1
 #define PAIRS PAIRS_CROSSED
 #define HAS_SCALE 1
@@ -11,9 +12,11 @@
 
 INLINE void load_tables(SHARED_PTR unsigned*, unsigned, unsigned) {}
 
+IN_REGISTER(from_128, 0x43004300u);
+
 // Two signed bytes at bits 0..7 and 16..23: 128 + low seven bits, minus 128 or 256.
 INLINE unsigned signed_pair(unsigned v) {
-  return minus_bf16x2((v & 0x007f007fu) | 0x43004300u, (v & 0x00800080u) | 0x43004300u);
+  return minus_bf16x2((v & 0x007f007fu) | from_128, (v & 0x00800080u) | from_128);
 }
 INLINE void unpack(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned*, unsigned at,
                    unsigned group, unsigned t, PRIVATE unsigned* w) {

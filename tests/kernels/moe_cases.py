@@ -50,7 +50,9 @@ def gate_up_family(
     a, b = (np.einsum("epoi,ei->epo", v[picks], x) for v in (gate_values, up_values))
     a, b = np.minimum(a, LIMIT), np.clip(b, -LIMIT, LIMIT)
     exact = a / (1 + np.exp(-a)) * b
-    spec = mk.gate_up_spec(name, kind, LIMIT, backend=backend, is_bf16_out=kind == "bfloat16")
+    spec = mk.gate_up_spec(
+        name, n_in, kind, LIMIT, backend=backend, is_bf16_out=kind == "bfloat16"
+    )
 
     def make(rows: Rows) -> Case:
         at, n = list(rows), len(rows)
@@ -79,7 +81,7 @@ def down_family(
     shape = (MAX_ROWS, N_PICKS, n_in)
     sent, hidden = activations(rng.standard_normal(shape).astype(np.float32), kind)
     exact = np.einsum("lp,lpoi,lpi->lo", weights.astype(np.float64), values[picks], hidden)
-    spec = mk.down_spec(name, kind, N_PICKS, backend=backend, is_bf16_out=False)
+    spec = mk.down_spec(name, n_in, kind, N_PICKS, backend=backend, is_bf16_out=False)
 
     def make(rows: Rows) -> Case:
         at, n = list(rows), len(rows)
