@@ -41,7 +41,7 @@ from tests.cycles.plan import Act, Moment, Plan
 from tests.grammar import read_turns
 from tests.make_pair import PairPaths
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0  # until a cycle is given up; nothing waits so long
 MAX_TOKENS = 32
 SIGNALS = {Act.TERM: signal.SIGTERM, Act.HUP: signal.SIGHUP, Act.INT: signal.SIGINT,
            Act.KILL: signal.SIGKILL}  # fmt: skip

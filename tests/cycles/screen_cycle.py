@@ -20,7 +20,7 @@ from tests.cycles.plan import Act, Moment, Plan
 from tests.make_pair import PairPaths
 from tests.terminal import Terminal
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0  # until a cycle is given up; nothing waits so long
 ENDS_WITHIN_S = 8.0
 OPENED = "\x1b[?1049h"
 ESCAPE, CTRL_C, CTRL_Q, F8 = "\x1b", "\x03", "\x11", "\x1b[19~"
