@@ -18,8 +18,16 @@ SUBSETS = ((0,), (7,), (2, 5), (6, 1, 0), (1, 2, 3, 4, 5, 6))
 FORMATS = ("IQ2_XXS", "Q2_K", "Q8_0", "MXFP4")
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("n_in", [256, 768])
+def some(quick: str, n_in: int) -> list[object]:
+    """All formats at two row lengths; all but one of them are slow to compile."""
+    return [
+        pytest.param(name, k, marks=() if (name, k) == (quick, n_in) else pytest.mark.slow)
+        for name in FORMATS
+        for k in (256, n_in)
+    ]
+
+
+@pytest.mark.parametrize(("name", "n_in"), some("IQ2_XXS", 768))
 def test_gate_up(name: str, n_in: int) -> None:
     found = check(
         gate_up_family("host", name, n_in, 24, 10, "float32"), host_build.run, SUBSETS
@@ -28,8 +36,7 @@ def test_gate_up(name: str, n_in: int) -> None:
     assert found.is_invariant
 
 
-@pytest.mark.parametrize("name", FORMATS)
-@pytest.mark.parametrize("n_in", [256, 1536])
+@pytest.mark.parametrize(("name", "n_in"), some("Q2_K", 1536))
 def test_down(name: str, n_in: int) -> None:
     found = check(down_family("host", name, n_in, 24, 10, "float32"), host_build.run, SUBSETS)
     assert found.is_close, found

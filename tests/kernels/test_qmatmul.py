@@ -29,6 +29,13 @@ SUBSETS = (
     (0, 2, 3, 4, 5, 6, 7),
 )
 
+SLOW_HALVES = ("Q4_K", "MXFP4", "F16", "BF16", "F32")  # to compile them all takes long
+VARIANTS = [
+    *((name, "float32") for name in FORMATS),
+    *((name, "bfloat16") for name in FORMATS if name not in SLOW_HALVES),
+    *(pytest.param(name, "bfloat16", marks=pytest.mark.slow) for name in SLOW_HALVES),
+]
+
 
 def many_stages(name: str) -> int:
     """A row length that all eight simdgroups share, with a part of a stage at its end."""
@@ -37,8 +44,7 @@ def many_stages(name: str) -> int:
     return 16 * stage + (step if step < stage else 0)
 
 
-@pytest.mark.parametrize("kind", ["bfloat16", "float32"])
-@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize(("name", "kind"), VARIANTS)
 @pytest.mark.parametrize("n_out", [16, 21])
 def test_product_is_close_and_ignores_other_rows(name: str, kind: str, n_out: int) -> None:
     family = product("host", name, many_stages(name), n_out, kind)
