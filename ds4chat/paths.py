@@ -126,6 +126,11 @@ def samples_dir() -> Path:
     return resource_dir("sessions") / "samples"
 
 
+def native_dir(package: Path = _PACKAGE) -> Path:
+    """Folder of what was compiled when the package was built; it need not exist."""
+    return package / "_native"
+
+
 def nano_dir(package: Path = _PACKAGE) -> Path | None:
     """Folder of the bundled trained pair, or None where none is bundled."""
     folder = package / "nano"

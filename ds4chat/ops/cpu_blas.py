@@ -3,8 +3,9 @@
 MLX on Linux sends every float32 product to one function, `cblas_sgemm`. A library that has one
 and is loaded first takes its place; nothing else changes. `kernels/cpu_sgemm.c` is such a
 library: like the stock one it gives a row the same bits whatever is multiplied beside it, and
-it is several times faster. It is compiled once, with the system's C compiler. Whatever goes
-wrong, the stock product stays: `enable` never raises. This module must not import MLX.
+it is several times faster. It comes with the package where there was a compiler when that was
+built; else it is compiled once, with the system's C compiler. Whatever goes wrong, the stock
+product stays: `enable` never raises. This module must not import MLX.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import hashlib
 import logging
 import os
 import platform
-import shutil
 import stat
 import subprocess
 import sys
@@ -26,11 +26,16 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-COMPILERS = ("cc", "gcc", "clang")
-FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-fvisibility=hidden", "-ffp-contract=off")
-HEADERS = ("cpu_sgemm_tiles.h",)
-MACHINES = ("x86_64", "aarch64")
-COMPILE_TIMEOUT_S = 120.0
+from ds4chat.ops.cpu_blas_build import (
+    LIBRARY,
+    MACHINES,
+    SOURCES_HASH,
+    BlasError,
+    compile_sources,
+    find_compiler,
+    hash_sources,
+    read_sources,
+)
 
 # Shapes (K, N) that reach every kind of tile: whole and part ones, packed and in place.
 CHECKED_SHAPES = ((256, 512), (1024, 24), (4, 4), (64, 97), (1, 3), (129, 1), (600, 70))
@@ -41,10 +46,6 @@ _ROW_MAJOR, _NO_TRANS, _TRANS = 101, 111, 112
 
 _log = logging.getLogger("ds4chat.cpu_blas")
 Matrix = NDArray[np.float32]
-
-
-class BlasError(Exception):
-    """Why the stock product stays; never leaves this module."""
 
 
 class Library:
@@ -114,23 +115,25 @@ class _Loaded:
 _loaded = _Loaded()
 
 
-def enable(cache_dir: Path, source: Path) -> str:
+def enable(cache_dir: Path, source: Path, shipped: Path | None = None) -> str:
     """Let MLX find the fast product; call before `mlx.core` is imported.
 
-    A build is looked for in `cache_dir` by the hash of the source, the compiler and what the
-    CPU can do. A new one is put there only after it has passed its self-test. Later calls
+    The build that came with the package is taken if it was made from these sources. Else one is
+    looked for in `cache_dir` by the hash of the source, the compiler and what the CPU can do.
+    None is used before it has passed its self-test on a CPU of this kind. Later calls
     change nothing and return what the first one did.
 
     Args:
         cache_dir: a folder that only this user can write; created if missing.
         source: `cpu_sgemm.c`, with its header beside it.
+        shipped: the package's folder of compiled files; it need not exist.
 
     Returns:
         One line: the build in use, or why the stock product stays.
     """
     if not _loaded.status:
         try:
-            _loaded.library = _load(cache_dir, source)
+            _loaded.library = _load(cache_dir, source, shipped)
             _loaded.own_calls = _loaded.library.n_calls
             _loaded.status = f"fast CPU products ({_loaded.library.level})"
         except (BlasError, OSError, AttributeError, subprocess.SubprocessError) as error:
@@ -198,14 +201,17 @@ def _is_exact(
 # Finding and making a build.
 
 
-def _load(cache_dir: Path, source: Path) -> Library:
+def _load(cache_dir: Path, source: Path, shipped: Path | None) -> Library:
     if platform.system() != "Linux" or platform.machine() not in MACHINES:
         raise BlasError(f"there is no other for {platform.system()} {platform.machine()}")
     if "mlx.core" in sys.modules:
         raise BlasError("MLX was imported before")
-    compiler = find_compiler()
-    texts = _read_sources(source)
+    texts = read_sources(source)
     _make_private(cache_dir)
+    made = _find_shipped(shipped, texts, cache_dir) if shipped is not None else None
+    if made is not None:
+        return Library(made, is_global=True)
+    compiler = find_compiler()
     path = cache_dir / f"cpu_sgemm-{_key(texts, compiler)}.so"
     if not path.exists():
         _build(texts, compiler, path)
@@ -213,32 +219,34 @@ def _load(cache_dir: Path, source: Path) -> Library:
     return Library(path, is_global=True)
 
 
-def find_compiler() -> Path:
-    """The system's C compiler.
+def _find_shipped(folder: Path, texts: dict[str, bytes], cache_dir: Path) -> Path | None:
+    """The package's own build, if it is of these sources and right on this CPU.
 
-    Raises:
-        BlasError: there is none.
+    The self-test runs once for a build and a kind of CPU; an empty file remembers it.
     """
-    for name in COMPILERS:
-        found = shutil.which(name)
-        if found is not None:
-            return Path(found).resolve()
-    raise BlasError(f"there is no C compiler ({', '.join(COMPILERS)})")
-
-
-def _read_sources(source: Path) -> dict[str, bytes]:
-    paths = [source, *(source.with_name(name) for name in HEADERS)]
-    return {path.name: path.read_bytes() for path in paths}
+    path = folder / LIBRARY
+    try:
+        is_same = (folder / SOURCES_HASH).read_text("ascii").strip() == hash_sources(texts)
+        content = path.read_bytes() if is_same else b""
+    except (OSError, ValueError):
+        return None
+    if not content:
+        return None
+    words = (hashlib.sha256(content).hexdigest(), platform.machine(), _cpu_level())
+    passed = cache_dir / f"passed-{hashlib.sha256(repr(words).encode()).hexdigest()[:24]}"
+    if not passed.exists():
+        if not is_exact(Library(path, is_global=False), CHECKED_SHAPES):
+            _log.warning("%s fails its self-test on this CPU", path)
+            return None
+        passed.touch(mode=0o600)
+    return path
 
 
 def _key(texts: dict[str, bytes], compiler: Path) -> str:
     """Names a build: another source, compiler, machine or CPU level makes another."""
     made = compiler.stat()
-    words = (*FLAGS, str(compiler), made.st_size, made.st_mtime_ns, platform.machine())
-    digest = hashlib.sha256(repr((words, _cpu_level())).encode())
-    for name, text in sorted(texts.items()):
-        digest.update(f"{name} {len(text)} ".encode() + text)
-    return digest.hexdigest()[:24]
+    words = (str(compiler), made.st_size, made.st_mtime_ns, platform.machine(), _cpu_level())
+    return hashlib.sha256(repr((hash_sources(texts), words)).encode()).hexdigest()[:24]
 
 
 def _cpu_level() -> tuple[str, ...]:
@@ -274,30 +282,3 @@ def _build(texts: dict[str, bytes], compiler: Path, path: Path) -> None:
             raise BlasError(f"what {compiler} made fails its self-test")
         made.chmod(0o700)
         made.replace(path)
-
-
-def compile_sources(texts: dict[str, bytes], compiler: Path, folder: Path) -> Path:
-    """Compile sources by name, the first one the unit, inside `folder`; the library's path.
-
-    Raises:
-        BlasError: the compiler refuses, or takes too long.
-    """
-    for name, text in texts.items():
-        (folder / name).write_bytes(text)
-    made = folder / "cpu_sgemm.so"
-    command = [str(compiler), *FLAGS, next(iter(texts)), "-o", made.name]
-    try:
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=COMPILE_TIMEOUT_S,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise BlasError(f"{compiler} took more than {COMPILE_TIMEOUT_S:g} s") from error
-    if done.returncode != 0 or not made.is_file():
-        said = done.stderr.decode("utf-8", "replace").strip().splitlines()
-        raise BlasError(f"{compiler} failed: {said[0] if said else done.returncode}")
-    return made

@@ -15,7 +15,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ds4chat.ops.cpu_blas import HEADERS, BlasError, Library, compile_sources, find_compiler
+from ds4chat.ops.cpu_blas import Library
+from ds4chat.ops.cpu_blas_build import HEADERS, BlasError, compile_sources, find_compiler
 from ds4chat.paths import kernels_dir
 
 F32 = NDArray[np.float32]

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from ds4chat.ops import cpu_blas
+from ds4chat.ops import cpu_blas, cpu_blas_build
 from ds4chat.paths import kernels_dir
 
 SOURCE = kernels_dir() / "cpu_sgemm.c"
-COMPILER = next(filter(None, map(shutil.which, cpu_blas.COMPILERS)), None)
+COMPILER = next(filter(None, map(shutil.which, cpu_blas_build.COMPILERS)), None)
 
 needs_compiler = pytest.mark.skipif(
     COMPILER is None or sys.platform != "linux", reason="no C compiler, or not Linux"
@@ -146,16 +146,69 @@ def test_later_calls_change_nothing(built: Path, tmp_path: Path) -> None:
 
 @needs_compiler
 def test_another_source_gets_another_build(built: Path, tmp_path: Path) -> None:
-    for name in ("cpu_sgemm.c", *cpu_blas.HEADERS):
+    for name in ("cpu_sgemm.c", *cpu_blas_build.HEADERS):
         shutil.copy(SOURCE.with_name(name), tmp_path / name)
-    header = tmp_path / cpu_blas.HEADERS[0]
-    texts = cpu_blas._read_sources(tmp_path / SOURCE.name)
-    compiler = cpu_blas.find_compiler()
+    header = tmp_path / cpu_blas_build.HEADERS[0]
+    texts = cpu_blas_build.read_sources(tmp_path / SOURCE.name)
+    compiler = cpu_blas_build.find_compiler()
     same = cpu_blas._key(texts, compiler)
     assert (built / f"cpu_sgemm-{same}.so").is_file()
     header.write_bytes(header.read_bytes() + b"\n")
-    assert cpu_blas._key(cpu_blas._read_sources(tmp_path / SOURCE.name), compiler) != same
+    assert cpu_blas._key(cpu_blas_build.read_sources(tmp_path / SOURCE.name), compiler) != same
     assert cpu_blas._key(texts, _compiler_that(tmp_path, "exit 0")) != same
+
+
+# The build that comes with the package.
+
+SHIPPED = """
+import sys
+from pathlib import Path
+from ds4chat.ops import cpu_blas
+print(cpu_blas.enable(*map(Path, sys.argv[1:4])))
+"""
+
+
+@pytest.fixture
+def shipped(built: Path, tmp_path: Path) -> Path:
+    """A package's folder with a build of the present sources."""
+    folder = tmp_path / "native"
+    folder.mkdir()
+    (made,) = built.glob("cpu_sgemm-*.so")
+    shutil.copy(made, folder / cpu_blas_build.LIBRARY)
+    wanted = cpu_blas_build.hash_sources(cpu_blas_build.read_sources(SOURCE))
+    (folder / cpu_blas_build.SOURCES_HASH).write_text(wanted)
+    return folder
+
+
+@needs_compiler
+def test_shipped_build_is_used_and_tested_once(shipped: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert _run(SHIPPED, cache, SOURCE, shipped)[0].startswith("fast CPU products")
+    (passed,) = cache.iterdir()
+    assert passed.name.startswith("passed-")
+    made_ns = passed.stat().st_mtime_ns
+    assert _run(SHIPPED, cache, SOURCE, shipped)[0].startswith("fast CPU products")
+    assert passed.stat().st_mtime_ns == made_ns
+
+
+@needs_compiler
+def test_shipped_build_of_other_sources_is_not_used(shipped: Path, tmp_path: Path) -> None:
+    (shipped / cpu_blas_build.SOURCES_HASH).write_text("0" * 64)
+    cache = tmp_path / "cache"
+    assert _run(SHIPPED, cache, SOURCE, shipped)[0].startswith("fast CPU products")
+    assert [path.suffix for path in cache.iterdir()] == [".so"]
+
+
+@needs_compiler
+def test_shipped_build_that_is_wrong_here_is_not_used(
+    shipped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_blas, "is_exact", lambda *_: False)
+    texts = cpu_blas_build.read_sources(SOURCE)
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    assert cpu_blas._find_shipped(shipped, texts, cache) is None
+    assert list(cache.iterdir()) == []
 
 
 # Every failure leaves the stock product, in one line.
@@ -211,7 +264,7 @@ def test_missing_source_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_compiler_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
-    monkeypatch.setattr(cpu_blas, "COMPILE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(cpu_blas_build, "COMPILE_TIMEOUT_S", 0.5)
     _with_compiler(monkeypatch, _compiler_that(tmp_path, script))
     assert reason in _enable_here(tmp_path / "c")
     assert list((tmp_path / "c").iterdir()) == []
@@ -237,12 +290,12 @@ _WRONG = {
 def test_build_that_fails_its_test_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[bytes, bytes]
 ) -> None:
-    flags = tuple("-O1" if flag == "-O3" else flag for flag in cpu_blas.FLAGS)
-    monkeypatch.setattr(cpu_blas, "FLAGS", flags)  # what is compiled here need not be fast
-    texts = cpu_blas._read_sources(SOURCE)
+    flags = tuple("-O1" if flag == "-O3" else flag for flag in cpu_blas_build.FLAGS)
+    monkeypatch.setattr(cpu_blas_build, "FLAGS", flags)  # what is compiled here need not be fast
+    texts = cpu_blas_build.read_sources(SOURCE)
     for name, text in texts.items():
         (tmp_path / name).write_bytes(text.replace(*change))
-    assert cpu_blas._read_sources(tmp_path / SOURCE.name) != texts
+    assert cpu_blas_build.read_sources(tmp_path / SOURCE.name) != texts
     assert "self-test" in _enable_here(tmp_path / "c", tmp_path / SOURCE.name)
     assert list((tmp_path / "c").iterdir()) == []
 
