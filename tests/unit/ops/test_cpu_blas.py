@@ -291,7 +291,7 @@ def test_build_that_fails_its_test_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[bytes, bytes]
 ) -> None:
     flags = tuple("-O1" if flag == "-O3" else flag for flag in cpu_blas_build.FLAGS)
-    monkeypatch.setattr(cpu_blas_build, "FLAGS", flags)  # what is compiled here need not be fast
+    monkeypatch.setattr(cpu_blas_build, "FLAGS", flags)  # it need not be fast
     texts = cpu_blas_build.read_sources(SOURCE)
     for name, text in texts.items():
         (tmp_path / name).write_bytes(text.replace(*change))
