@@ -75,14 +75,14 @@ def test_a_drafter_rejected_at_every_place_over_300_tokens(
 
 
 def test_a_drafter_that_is_always_wrong(engine: Engine, plain: Plain) -> None:
-    rejecting(engine, plain, lambda i: 0, lambda t: other_id(engine, t), 140)
+    rejecting(engine, plain, lambda i: 0, lambda t: other_id(engine, t), 70)
 
 
 def test_wrong_drafts_that_are_all_one_token(engine: Engine, plain: Plain) -> None:
     """Equal drafts write equal rows: what stays of them would not stand out."""
     unused = next(i for i in range(2, 500) if i not in plain.tokens)
-    rejecting(engine, plain, lambda i: i % 3, lambda t: unused, 140)
+    rejecting(engine, plain, lambda i: i % 3, lambda t: unused, 70)
 
 
 def test_full_blocks_and_misses_in_turn(engine: Engine, plain: Plain) -> None:
-    rejecting(engine, plain, lambda i: BLOCK * (i % 2), lambda t: other_id(engine, t), 140)
+    rejecting(engine, plain, lambda i: BLOCK * (i % 2), lambda t: other_id(engine, t), 70)

@@ -47,7 +47,7 @@ def test_ten_prompts_of_500_tokens(
             check(engine, alone, n_prompt, 500)
 
 
-@pytest.mark.parametrize("n_prompt", [2, 125])
+@pytest.mark.parametrize("n_prompt", [2, pytest.param(125, marks=pytest.mark.slow)])
 def test_prompts_of_60_tokens(engine: Engine, n_prompt: int) -> None:
     with Engine.open(engine.info.path, policy="fixed", backend="cpu", end_ids=[]) as alone:
         check(engine, alone, n_prompt, 60)

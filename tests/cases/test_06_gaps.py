@@ -15,6 +15,7 @@ from tests.cases.replies import FIXED, PLAIN, open_small
 from tests.engines import differing, random_ids, spec_tokens
 
 N_PROMPT = 140
+N_BEFORE = 10
 Gap = Callable[[Engine, Path], Session]
 
 
@@ -36,17 +37,17 @@ def prompted(engine: Engine) -> Session:
 
 def saved_and_resumed(engine: Engine, folder: Path) -> Session:
     session = prompted(engine)
-    spec_tokens(session, 30)
+    spec_tokens(session, N_BEFORE)
     write(take(engine, session, folder), "one", DiskFiles())
     session.close()
     return restore(engine, folder, "one").session
 
 
 def paused_speculation(engine: Engine, folder: Path) -> Session:
-    """Thirty plain steps are read by the drafter too."""
+    """Plain steps are read by the drafter too."""
     session = prompted(engine)
     session.set_spec(PLAIN)
-    spec_tokens(session, 30)
+    spec_tokens(session, N_BEFORE)
     session.set_spec(FIXED)
     return session
 
@@ -63,7 +64,7 @@ def cancelled_prefill(engine: Engine, folder: Path) -> Session:
         session.sync(random_ids(engine, N_PROMPT), progress=cancel)
     assert session.n == N_PROMPT - 1
     session.sync(random_ids(engine, N_PROMPT))
-    spec_tokens(session, 30)
+    spec_tokens(session, N_BEFORE)
     return session
 
 
@@ -73,14 +74,14 @@ def gone_back(engine: Engine, folder: Path) -> Session:
     session.sync([*random_ids(engine, N_PROMPT), *random_ids(engine, 200, seed=6)])
     spec_tokens(session, 9)
     assert session.sync(random_ids(engine, N_PROMPT)) == N_PROMPT - 1
-    spec_tokens(session, 30)
+    spec_tokens(session, N_BEFORE)
     return session
 
 
 def another_chat_between(engine: Engine, folder: Path) -> Session:
     """Saved, the lane used for something else, restored."""
     session = prompted(engine)
-    spec_tokens(session, 30)
+    spec_tokens(session, N_BEFORE)
     write(take(engine, session, folder), "one", DiskFiles())
     session.sync(random_ids(engine, 90, seed=8))
     spec_tokens(session, 9)
@@ -89,7 +90,7 @@ def another_chat_between(engine: Engine, folder: Path) -> Session:
 
 def rejected_drafts(engine: Engine, folder: Path) -> Session:
     session = prompted(engine)
-    while session.n < N_PROMPT + 30:
+    while session.n < N_PROMPT + N_BEFORE:
         session.speculate(session.choose(), 6, proposal=[3, 4, 5, 6, 7])
     return session
 
@@ -105,7 +106,7 @@ def test_proposals_after_a_gap_are_those_without(
     engine: Engine, tmp_path: Path, gap: Gap
 ) -> None:
     whole, after = prompted(engine), gap(engine, tmp_path)
-    spec_tokens(whole, 30)
+    spec_tokens(whole, N_BEFORE)
     assert differing(whole, after) == []
     for _ in range(3):
         after.poison()

@@ -75,10 +75,10 @@ def test_the_engine_process_answers_for_it_and_goes_on(
         running.link.close()
 
 
-SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("digits", "spaces", "cjk")]
+SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in list(UNITS)[1:]]
 
 
-@pytest.mark.parametrize("kind", ["letters", "newlines", *SLOW])
+@pytest.mark.parametrize("kind", ["letters", *SLOW])
 async def test_a_paste_of_it_is_one_draft_and_keys_still_work(kind: str) -> None:
     """Counts of work instead of seconds: a key costs a few calls for each character."""
     text = UNITS[kind] * N

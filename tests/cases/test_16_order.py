@@ -17,7 +17,7 @@ from tests.unit.engine.test_host_real import Engine as RunningEngine
 from tests.unit.engine.test_host_snapshots import Talk
 
 FIRST, THEN, OTHER = "The quick brown", "and then?", "fox jumps over the lazy dog"
-N = 20
+N = 12
 
 
 class Chats:

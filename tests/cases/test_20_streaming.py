@@ -67,8 +67,8 @@ async def stream(kind: str, n_tokens: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["paragraphs", "newlines"])
-async def test_the_transcript_at_4000_tokens(kind: str) -> None:
-    await stream(kind, 4_000)
+async def test_the_transcript_at_2400_tokens(kind: str) -> None:
+    await stream(kind, 2_400)
 
 
 @pytest.mark.slow
@@ -99,7 +99,9 @@ def test_what_the_chat_keeps_of_20000_tokens() -> None:
     assert len("".join(turn.answer)) == 5 * 20_000
 
 
-@pytest.mark.parametrize("think", [ThinkMode.OFF, ThinkMode.HIGH])
+@pytest.mark.parametrize(
+    "think", [ThinkMode.OFF, pytest.param(ThinkMode.HIGH, marks=pytest.mark.slow)]
+)
 def test_the_engines_loop_over_20000_tokens(think: ThinkMode) -> None:
     """Channels, stop texts, statistics, the watch for loops: nothing looks back further."""
     desk = Desk()

@@ -47,16 +47,16 @@ def test_20000_tokens_plain_and_speculative(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", ["plain", "speculative", "rejected"])
-def test_arrays_are_level_over_240_tokens(engine: Engine, mode: str) -> None:
+def test_arrays_are_level_over_80_tokens(engine: Engine, mode: str) -> None:
     session = begun(engine)
     counts = []
     for _ in range(4):
         if mode == "plain":
-            plain_tokens(session, 60)
+            plain_tokens(session, 20)
         elif mode == "speculative":
-            spec_tokens(session, 60)
+            spec_tokens(session, 20)
         else:
-            spec_tokens(session, 60, [[3] * BLOCK] * 60)
+            spec_tokens(session, 20, [[3] * BLOCK] * 20)
         counts.append(n_arrays())
     assert len(set(counts[1:])) == 1, counts
     session.close()

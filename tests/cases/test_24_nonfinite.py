@@ -111,8 +111,6 @@ def check_target(
 SOON = 24
 INDEXED = 60  # the indexer chooses once there are more than 16 rows of ratio 4
 SPOILED = [
-    ("f32", "blk.1.attn_norm.weight", INF, 0, 1, N_PROMPT),
-    ("f32", "output.weight", INF, 5, 1, N_PROMPT),
     ("f32", "output.weight", -INF, 5, 1, N_PROMPT),
     ("f32", "blk.2.ffn_up_exps.weight", INF, 40, 1, N_PROMPT),
     ("f32", "blk.3.ffn_gate_inp.weight", NAN, 2, 1, N_PROMPT),
@@ -120,10 +118,12 @@ SPOILED = [
     ("f32", "blk.0.hc_ffn_base.weight", INF, 0, 1, N_PROMPT),
     ("f32", "blk.1.indexer.attn_q_b.weight", NAN, 3, 1, INDEXED),
     ("q8_0", "blk.2.ffn_down_exps.weight", INF, 70, 1, N_PROMPT),
-    ("q8_0", "output.weight", NAN, 9, 0, N_PROMPT),
-    ("q4_k", "blk.2.ffn_gate_exps.weight", NAN, 0, 1, N_PROMPT),
 ]
 MORE_SPOILED = [
+    ("f32", "blk.1.attn_norm.weight", INF, 0, 1, N_PROMPT),
+    ("f32", "output.weight", INF, 5, 1, N_PROMPT),
+    ("q8_0", "output.weight", NAN, 9, 0, N_PROMPT),
+    ("q4_k", "blk.2.ffn_gate_exps.weight", NAN, 0, 1, N_PROMPT),
     ("f32", "output_norm.weight", NAN, 0, 1, N_PROMPT),
     ("f32", "blk.3.indexer_compressor_kv.weight", NAN, 7, 0, INDEXED),
     ("f16", "blk.1.ffn_up_exps.weight", -INF, 0, 1, N_PROMPT),
@@ -195,7 +195,7 @@ def test_a_token_with_a_spoiled_embedding_ends_the_reply_that_meets_it(
             assert broken_off(engine, decoder) == wanted[:5]
 
 
-@pytest.mark.parametrize("value", [NAN, INF])
+@pytest.mark.parametrize("value", [NAN, pytest.param(INF, marks=pytest.mark.slow)])
 def test_blocks_that_stay_packed_end_the_reply(
     sound: Sound, tmp_path: Path, value: float
 ) -> None:
@@ -211,9 +211,9 @@ DRAFT = [
     ("f32", "mtp.1.ffn_up_exps.weight", INF, 0, 0),
     ("f32", "mtp.1.markov_head.markov_w2.weight", NAN, 7, 1),
     ("f32", "mtp.1.confidence_head.proj.weight", INF, 0, 1),
-    ("q8_0", "mtp.0.attn_kv.weight", INF, 3, 1),
 ]
 MORE_DRAFT = [
+    ("q8_0", "mtp.0.attn_kv.weight", INF, 3, 1),
     ("f32", "mtp.0.exp_probs_b.bias", NAN, 0, 1),
     ("f32", "mtp.0.ffn_gate_inp.weight", NAN, 1, 1),
     ("f32", "mtp.1.norm.weight", INF, 0, 1),
