@@ -81,6 +81,7 @@ def pre_family(dim: int, n_out: int, kind: str, *, is_normed: bool) -> Family:
     fn = rng.standard_normal((M * dim, n_out)) / np.sqrt(M * dim)
     scale = rng.uniform(0.5, 1.5, 1 if n_out == M else n_out).astype(np.float32)
     base = rng.standard_normal(n_out).astype(np.float32)
+    base[2 * M :] *= 8  # far from balance: 20 rounds do not converge, so their order shows
     norm = rng.uniform(0.5, 1.5, dim).astype(np.float32)
     partials = project(streams.astype(np.float64), fn, hk.CHUNK).astype(np.float32)
     rms = np.sqrt((streams.astype(np.float64) ** 2).mean(axis=(1, 2)) + RMS_EPS)
