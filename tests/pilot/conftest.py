@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import os
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -15,6 +16,7 @@ from ds4chat.tui.options import ChatOptions
 from tests.pilot.driver import Chat, run_chat
 
 SNAPSHOTS = Path(__file__).parent / "snapshots"
+PICTURES = SNAPSHOTS / "svg"  # gzipped: browsers open them as they are
 _UPDATE = pytest.StashKey[bool]()
 
 
@@ -49,5 +51,25 @@ def check_snapshot(request: pytest.FixtureRequest) -> Callable[[str, str], None]
             path.write_text(screen + "\n", encoding="utf-8")
         assert path.is_file(), f"{path} is missing: run `make snap`"
         assert screen + "\n" == path.read_text(encoding="utf-8")
+
+    return check
+
+
+@pytest.fixture
+def check_picture(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare an SVG with the stored one; a new one that differs is left beside it."""
+
+    def check(name: str, svg: str) -> None:
+        path = PICTURES / f"{name}.svgz"
+        new = PICTURES / f"{name}.new.svg"
+        if request.config.stash.get(_UPDATE, False):
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(gzip.compress(svg.encode(), 9, mtime=0))
+        stored = gzip.decompress(path.read_bytes()).decode() if path.is_file() else ""
+        if stored != svg:
+            new.parent.mkdir(exist_ok=True)
+            new.write_text(svg, encoding="utf-8")
+        assert stored == svg, f"{path} differs from {new}: look at both, then `make snap`"
+        new.unlink(missing_ok=True)
 
     return check
