@@ -27,7 +27,8 @@ class Plain:
     def __init__(self, engine: Engine) -> None:
         session = engine.session()
         session.sync(random_ids(engine, N_PROMPT))
-        self.tokens, self.states = [], [session.state()]
+        self.tokens: list[int] = []
+        self.states = [session.state()]
         while len(self.tokens) < N_TOKENS + BLOCK + 2:
             self.tokens.append(session.choose())
             session.step(self.tokens[-1])

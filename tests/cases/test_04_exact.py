@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -40,7 +41,7 @@ def test_ten_prompts_of_500_tokens(
     n_prompt: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("pair")
-    ends = {"end_ids": []}
+    ends: dict[str, Any] = {"end_ids": []}
     with open_pair(folder, options=ends, seed=61, **SMALL) as engine:
         path = engine.info.path
         with Engine.open(path, policy="fixed", backend="cpu", end_ids=[]) as alone:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
 
-from ds4chat.protocol.events import RoundVerified, TokensCommitted, TurnStarted
+from ds4chat.protocol.events import Event, RoundVerified, TokensCommitted, TurnStarted
 from ds4chat.protocol.types import Channel, Source, Span, ThinkMode, Token
 from ds4chat.tui.figures import Figures
 from ds4chat.tui.state import Conversation
@@ -113,13 +112,12 @@ def test_the_engines_loop_over_20000_tokens(think: ThinkMode) -> None:
     desk.engine.plans[desk.ids("endless", think)] = Plan(reply=[], cycle=words)
     counts = [0]
     costs: list[int] = []
-    emit: Callable[[object], None] = desk.events.append
 
-    def count(event: object) -> None:
+    def count(event: Event) -> None:
         if isinstance(event, TokensCommitted):
             counts[0] += len(event.spans)
         elif isinstance(event, TurnStarted):
-            emit(event)
+            desk.events.append(event)
 
     desk_tools = turn._tools
     object.__setattr__(desk_tools, "emit", count)
