@@ -63,6 +63,7 @@ class Scene:
             themes_dirs=(paths.themes_dir(),),
             banner=self.banner,
             log_path="/state/log/engine.log",
+            config_file=Path("/home/you/.config/ds4chat/config.toml"),  # named, not written
         )
         if self.keeps:
             plan = SessionsPlan(root=_sessions(folder), is_usual=False, resume=self.resume)
