@@ -45,7 +45,7 @@ def prompt_ids(encoder: data.Encoder, user: str) -> list[int]:
 
 
 def has_loop(ids: list[int]) -> bool:
-    """A 4-gram that comes four times, numbers and code separators aside."""
+    """A 4-gram of tokens that comes four times, in prose or in code."""
     grams = Counter(tuple(ids[i : i + 4]) for i in range(len(ids) - 3))
     return bool(grams) and max(grams.values()) >= 4
 
@@ -144,6 +144,11 @@ def evaluate(
     texts = [judge.vocab.decode(r[:-1] if r and r[-1] == tok.EOS_ID else r) for _, r in answers]
     ends = [bool(r) and r[-1] == tok.EOS_ID for _, r in answers]
     loops = [has_loop(r) for _, r in answers]
+    unfit = [
+        [kind, user, "loop" if loop else "no end", text]
+        for kind, user, end, loop, text in zip(kinds, users, ends, loops, texts, strict=True)
+        if loop or not end
+    ]
     by_kind: dict[str, list[rounds.Tally]] = defaultdict(list)
     tallies = judge.tallies(answers)
     for k, t in zip(kinds, tallies, strict=True):
@@ -172,11 +177,13 @@ def evaluate(
         "accept_length": {k: round(accept_length(v), 3) for k, v in sorted(by_kind.items())},
         "accept_length_all": accept_length(tallies),
         "confidence_auc": rounds.auc(outcomes),
+        "calibration": rounds.calibration(outcomes),
         "accepted_by_position": [
             rounds.accepted_at(outcomes, k) for k in range(NANO.block_size)
         ],
         "transcripts": [[k, u, t] for k, u, t in zip(kinds, users, texts, strict=True)][:40],
         "exact_shown": shown,
+        "unfit": unfit,
     }
 
 
@@ -205,7 +212,11 @@ def main() -> None:
         a.out.write_text(json.dumps(result, indent=1))
     print(
         json.dumps(
-            {k: v for k, v in result.items() if k not in ("transcripts", "exact_shown")},
+            {
+                k: v
+                for k, v in result.items()
+                if k not in ("transcripts", "exact_shown", "unfit")
+            },
             indent=1,
         )
     )

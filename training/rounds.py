@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -84,3 +85,27 @@ def auc(outcomes: list[tuple[float, bool, int]]) -> float:
         return float("nan")
     total = sum(rank for rank, (_, ok, _) in enumerate(ranked, 1) if ok)
     return (total - n_yes * (n_yes + 1) / 2) / (n_yes * n_no)
+
+
+def calibration(outcomes: list[tuple[float, bool, int]], n_bins: int = 10) -> list[list[float]]:
+    """Said against what came true, for bins of equal width that hold any draft.
+
+    Args:
+        outcomes: (confidence logit, was accepted, block position) of each draft reached.
+
+    Returns:
+        Rows `[mean probability said, share accepted, number of drafts]`.
+    """
+    bins: list[list[tuple[float, bool]]] = [[] for _ in range(n_bins)]
+    for logit, ok, _ in outcomes:
+        said = 1 / (1 + math.exp(-logit))
+        bins[min(int(said * n_bins), n_bins - 1)].append((said, ok))
+    return [
+        [
+            round(sum(said for said, _ in b) / len(b), 3),
+            round(sum(ok for _, ok in b) / len(b), 3),
+            len(b),
+        ]
+        for b in bins
+        if b
+    ]
