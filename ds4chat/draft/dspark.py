@@ -24,7 +24,7 @@ from ds4chat.model.plan import Plan
 from ds4chat.model.target import embed
 from ds4chat.model.weights import BlockWeights, HeadWeights
 from ds4chat.ops.attention import attend, gather_keys
-from ds4chat.ops.hyper import collapse_streams, read_streams, write_streams
+from ds4chat.ops.hyper_kernels import Flow, begin, collapse, read, write
 from ds4chat.ops.linear import Fused, Linear
 from ds4chat.ops.norms import rms_norm
 from ds4chat.ops.rope import Rope, RopeSpec
@@ -127,29 +127,29 @@ class Drafter:
         """Draft a block behind `anchor`, the token at position n, not yet evaluated."""
         c, block = self.config, self.config.block
         ids = mx.array([anchor] + [c.noise_id] * (c.block_size - 1), dtype=mx.int32)
-        streams = embed(self._embedding, ids, block.n_streams)
+        stages = self.weights.stages
+        flow = begin(embed(self._embedding, ids, block.n_streams), stages[0].hc_attn)
+        readers = [*(stage.hc_attn for stage in stages[1:]), self.weights.head.hc]
         table = self._rope.table(n + np.arange(c.block_size))
         is_live = _live_slots(n, block, c.block_size)
         mask = mx.where(is_live, mx.array(0.0), mx.array(-mx.inf))
         mask = mx.broadcast_to(mask[None], (c.block_size, is_live.shape[0]))
-        for weights, ring in zip(self.weights.stages, log.rings, strict=True):
-            mixed, mix = read_streams(streams, weights.hc_attn)
-            x = rms_norm(mixed, weights.attn.norm, block.rms_eps).astype(self.dtype)
+        for weights, reader, ring in zip(stages, readers, log.rings, strict=True):
+            x, mix = read(flow, weights.hc_attn, weights.attn.norm, self.dtype)
             q_a, kv = weights.attn.inputs(x)
             q, _ = make_queries(q_a, weights.attn, block.n_heads, block.rms_eps, table)
             rows = make_kv(kv, weights.attn.kv_norm, block.rms_eps, table, self._fp8_split)
             out = attend(q, gather_keys([ring, rows], is_live), mask, weights.attn.sink)
             out = finish(out, weights.attn, block.n_groups, table, x.dtype)
-            streams = write_streams(streams, mix, out)
-            mixed, mix = read_streams(streams, weights.hc_ffn)
-            x = rms_norm(mixed, weights.ffn.norm, block.rms_eps).astype(self.dtype)
-            streams = write_streams(streams, mix, feed_forward(x, ids, weights.ffn, block))
-        return self._read_heads(streams, ids[0])
+            flow = write(flow, mix, out, weights.hc_ffn)
+            x, mix = read(flow, weights.hc_ffn, weights.ffn.norm, self.dtype)
+            flow = write(flow, mix, feed_forward(x, ids, weights.ffn, block), reader)
+        return self._read_heads(flow, ids[0])
 
-    def _read_heads(self, streams: mx.array, anchor: mx.array) -> LazyProposal:
+    def _read_heads(self, flow: Flow, anchor: mx.array) -> LazyProposal:
         """The Markov chain, left to right, and the confidence of each row."""
         w, block = self.weights, self.config.block
-        hidden = collapse_streams(streams, w.head.hc)
+        hidden = collapse(flow, w.head.hc, None)
         base = self._output(rms_norm(hidden, w.head.norm, block.rms_eps)).astype(mx.float32)
         previous, tokens, logits, confidences = anchor, [], [], []
         for i in range(self.config.block_size):

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from ds4chat.model.config import TargetConfig
-from ds4chat.model.kv import KVLog
+from ds4chat.model.kv import KVLog, LayerCache
 from ds4chat.model.layers.attention import Attention
 from ds4chat.model.layers.feed_forward import feed_forward
 from ds4chat.model.plan import Plan, Planner
-from ds4chat.model.weights import BlockWeights, HeadWeights, TargetWeights
-from ds4chat.ops.hyper import collapse_streams, read_streams, write_streams
-from ds4chat.ops.linear import Linear
-from ds4chat.ops.norms import rms_norm
+from ds4chat.model.weights import BlockWeights, TargetWeights
+from ds4chat.ops.hyper import HyperWeights
+from ds4chat.ops.hyper_kernels import Flow, begin, collapse, read, write
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +33,6 @@ def embed(table: mx.array, ids: mx.array, n_streams: int) -> mx.array:
     """Residual streams `(L, m, D)` float32: the embedding, copied to every stream."""
     rows = table[ids].astype(mx.float32)
     return mx.broadcast_to(rows[:, None, :], (rows.shape[0], n_streams, rows.shape[1]))
-
-
-def head_logits(streams: mx.array, head: HeadWeights, output: Linear, eps: float) -> mx.array:
-    """`(L, m, D)` to `(L, V)` float32."""
-    hidden = rms_norm(collapse_streams(streams, head.hc), head.norm, eps)
-    return output(hidden).astype(mx.float32)
 
 
 class Target:
@@ -83,16 +76,15 @@ class Target:
         Does not commit: the caller evaluates everything, then sets `log.n`. `last_only`
         computes the logits of the last row only.
         """
-        streams = embed(self.weights.embed, plan.ids, self.config.block.n_streams)
-        captured: dict[int, mx.array] = {}
-        for i, weights in enumerate(self.weights.blocks):
-            streams = self._block(streams, weights, i, log, plan)
+        w, captured = self.weights, dict[int, mx.array]()
+        flow = begin(embed(w.embed, plan.ids, self.config.block.n_streams), w.blocks[0].hc_attn)
+        readers = [*(block.hc_attn for block in w.blocks[1:]), w.head.hc]
+        for i, (block, reader) in enumerate(zip(w.blocks, readers, strict=True)):
+            flow = self._block(flow, block, reader, log.layers[i], plan)
             if i in self._capture_layers:
-                captured[i] = streams.mean(axis=1)
-        rows = streams[-1:] if last_only else streams
-        logits = head_logits(
-            rows, self.weights.head, self.weights.output, self.config.block.rms_eps
-        )
+                captured[i] = flow.streams.mean(axis=1)
+        hidden = collapse(flow.last() if last_only else flow, w.head.hc, w.head.norm)
+        logits = w.output(hidden).astype(mx.float32)
         capture = None
         if captured:
             capture = mx.concatenate([captured[i] for i in self._capture_layers], axis=-1)
@@ -103,14 +95,15 @@ class Target:
         return self._attention(x, self.weights.blocks[layer].attn, log.layers[layer], plan)
 
     def _block(
-        self, streams: mx.array, w: BlockWeights, layer: int, log: KVLog, plan: Plan
-    ) -> mx.array:
-        eps = self.config.block.rms_eps
-        mixed, mix = read_streams(streams, w.hc_attn)
-        x = rms_norm(mixed, w.attn.norm, eps).astype(self.dtype)
-        streams = write_streams(
-            streams, mix, self._attention(x, w.attn, log.layers[layer], plan)
-        )
-        mixed, mix = read_streams(streams, w.hc_ffn)
-        x = rms_norm(mixed, w.ffn.norm, eps).astype(self.dtype)
-        return write_streams(streams, mix, feed_forward(x, plan.ids, w.ffn, self.config.block))
+        self,
+        flow: Flow,
+        w: BlockWeights,
+        reader: HyperWeights,
+        cache: LayerCache,
+        plan: Plan,
+    ) -> Flow:
+        """One layer; `reader` reads the streams after it."""
+        x, mix = read(flow, w.hc_attn, w.attn.norm, self.dtype)
+        flow = write(flow, mix, self._attention(x, w.attn, cache, plan), w.hc_ffn)
+        x, mix = read(flow, w.hc_ffn, w.ffn.norm, self.dtype)
+        return write(flow, mix, feed_forward(x, plan.ids, w.ffn, self.config.block), reader)

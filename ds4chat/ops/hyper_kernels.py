@@ -41,6 +41,11 @@ class Flow:
     streams: mx.array
     partials: mx.array | None = None
 
+    def last(self) -> Flow:
+        """The last row alone."""
+        partials = None if self.partials is None else self.partials[:, -1:]
+        return Flow(streams=self.streams[-1:], partials=partials)
+
 
 @cache
 def post_spec(n_out: int) -> KernelSpec:

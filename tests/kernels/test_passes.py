@@ -1,0 +1,117 @@
+"""Passes of several rows on the kernels: every row has the bits of a pass of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from ds4chat.engine.backend import choose_backend
+from ds4chat.engine.load import load
+from ds4chat.engine.runner import Runner, Timeline
+from ds4chat.model.source import Storage
+from ds4chat.ops import dispatch
+from tests.engines import SMALL
+from tests.kernels import host_build
+from tests.kernels.blocks import nmse
+from tests.kernels.host_dispatch import HostDispatcher
+from tests.make_pair import PairPaths, make_pair
+
+pytestmark = pytest.mark.skipif(
+    host_build.find_compiler() is None, reason="there is no C++ compiler to build kernels with"
+)
+START = 122  # a row of ratio 128 and rows of ratio 4 are completed soon after
+N_TOKENS = 7
+PAIR = {**SMALL, "ratios": (4, 128), "n_hash": 1, "n_stages": 1, "target_layers": (0, 1)}
+
+
+def opened(paths: PairPaths, dtype: mx.Dtype) -> Runner:
+    """The pair as a GPU would hold it."""
+    storage = Storage(dtype=dtype, keeps_blocks=True)
+    kernels = dispatch.current()
+    backend = replace(choose_backend("cpu"), storage=storage)
+    dispatch.use(kernels)
+    loaded = load(
+        paths.base, paths.support, backend=backend, kv_fp8=True, on_loading=lambda *_: None
+    )
+    return Runner(loaded.target, loaded.drafter, is_row_exact=True)
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> PairPaths:
+    return make_pair(tmp_path_factory.mktemp("pair"), seed=8, quant="q8_0", **PAIR)
+
+
+@pytest.fixture
+def host() -> Iterator[HostDispatcher]:
+    before, made = dispatch.current(), HostDispatcher()
+    dispatch.use(made)
+    yield made
+    dispatch.use(before)
+
+
+def begun(runner: Runner) -> Timeline:
+    """A timeline behind a prompt, NaN in every slot that is no state."""
+    ids = [int(i) for i in np.random.default_rng(1).integers(2, 500, START)]
+    timeline = runner.new_timeline()
+    for _ in runner.prefill(timeline, ids):
+        pass
+    timeline.poison()
+    return timeline
+
+
+def passes(
+    runner: Runner, state: dict[str, Any], splits: tuple[int, ...]
+) -> tuple[NDArray[np.float32], dict[str, NDArray[Any]]]:
+    """Logits and state after the same tokens in passes of given sizes."""
+    timeline, rows = runner.new_timeline(), []
+    timeline.restore(START, state)
+    timeline.poison()
+    ids = [int(i) for i in np.random.default_rng(2).integers(2, 500, N_TOKENS)]
+    for size in splits:
+        at = timeline.log.n
+        rows.append(runner.evaluate_rows(timeline, ids[at - START : at - START + size]))
+        timeline.log.n = at + size
+    return np.concatenate(rows), timeline.logical_state()
+
+
+@pytest.mark.parametrize(
+    "dtype", [pytest.param(mx.float32, marks=pytest.mark.slow), mx.bfloat16]
+)
+def test_rows_of_a_pass_are_those_of_single_steps(
+    host: HostDispatcher, paths: PairPaths, dtype: mx.Dtype
+) -> None:
+    runner = opened(paths, dtype)
+    state = begun(runner).logical_state()
+    logits, end = passes(runner, state, (1,) * N_TOKENS)
+    assert np.isfinite(logits).all()
+    for splits in ((2, 5), (3, 4), (1, 6)):
+        found, after = passes(runner, state, splits)
+        np.testing.assert_array_equal(found, logits)
+        for name, wanted in end.items():
+            np.testing.assert_array_equal(after[name], wanted, err_msg=name)
+    assert any(name.startswith("hyper_post") for name in host.launched)
+
+
+def test_passes_and_drafts_are_those_of_stock_operations(
+    host: HostDispatcher, paths: PairPaths
+) -> None:
+    runner = opened(paths, mx.float32)
+    timeline = begun(runner)
+    state = timeline.logical_state()
+    found, after = passes(runner, state, (1, 6))
+    assert runner.drafter is not None
+    assert timeline.rings is not None
+    ours = np.array(runner.drafter.propose(timeline.rings, 5, START).logits)
+    dispatch.use(dispatch.Dispatcher(backend="reference"))
+    wanted, end = passes(runner, state, (1, 6))
+    theirs = np.array(runner.drafter.propose(timeline.rings, 5, START).logits)
+    assert nmse(found, wanted.astype(np.float64)) < 1e-4
+    assert nmse(ours, theirs.astype(np.float64)) < 1e-4
+    for name, part in end.items():  # now and then a value rounds to another code
+        assert nmse(after[name], part.astype(np.float64)) < 1e-4, name
