@@ -1,4 +1,4 @@
-"""What README promises exists: flags, commands, settings, and every name of the API."""
+"""What README and `docs/` promise exists: flags, commands, settings, every name of the API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ from ds4chat.engine.session import Session
 from ds4chat.protocol.types import Token
 from ds4chat.tui.commands import COMMANDS
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+TEXT = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
 OWNERS = {"engine": Engine, "session": Session, "Engine": Engine, "t": Token}
 NOT_OPTIONS_OF_THE_API = {"knobs", "progress"}  # for tools
 FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+|-[a-z]+)(?![\w-])")
@@ -27,7 +29,7 @@ FLAG = re.compile(r"(?<![\w-])(--[a-z][a-z0-9-]+|-[a-z]+)(?![\w-])")
 
 def code() -> list[str]:
     """Code spans and blocks outside the Python ones."""
-    without = re.sub(r"```python.*?```", "", README, flags=re.S)
+    without = re.sub(r"```python.*?```", "", TEXT, flags=re.S)
     blocks = re.findall(r"```\w*\n(.*?)```", without, flags=re.S)
     return blocks + re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", without, flags=re.S))
 
@@ -39,6 +41,10 @@ def known_flags() -> frozenset[str]:
         inspect.getsource(importlib.import_module(f"ds4chat.cli.{name}"))
         for name in arguments.COMMANDS
     ]
+    benches = (ROOT / "ds4chat" / "cli").glob("bench*.py")
+    tools = {Path(*name.split(".")) for name in re.findall(r"python -m (tests\.[\w.]+)", TEXT)}
+    paths = (*benches, *(ROOT / tool.with_suffix(".py") for tool in tools))
+    texts += [path.read_text(encoding="utf-8") for path in paths]
     return frozenset(own | set(FLAG.findall("\n".join(texts))))
 
 
@@ -58,13 +64,13 @@ def test_the_table_of_flags_leaves_no_setting_out() -> None:
 
 
 def test_every_slash_command_that_is_named_exists() -> None:
-    spans = re.findall(r"`/([a-z-]+)[^`/]*`", README)
+    spans = re.findall(r"`/([a-z-]+)[^`/]*`", TEXT)
     assert "why" in spans
     assert set(spans) - set(COMMANDS) == set()
 
 
 def test_the_examples_of_a_settings_file_can_be_loaded(tmp_path: Path) -> None:
-    examples = re.findall(r"```toml\n(.*?)```", README, flags=re.S)
+    examples = re.findall(r"```toml\n(.*?)```", TEXT, flags=re.S)
     assert examples
     for example in examples:
         path = tmp_path / "config.toml"
@@ -77,10 +83,10 @@ def test_the_examples_of_a_settings_file_can_be_loaded(tmp_path: Path) -> None:
 
 def python_names() -> list[tuple[str, str]]:
     """(variable, attribute) pairs that the Python block and the table of calls use."""
-    (block,) = re.findall(r"```python\n(.*?)```", README, flags=re.S)
+    (block,) = re.findall(r"```python\n(.*?)```", TEXT, flags=re.S)
     nodes = [n for n in ast.walk(ast.parse(block)) if isinstance(n, ast.Attribute)]
     used = [(n.value.id, n.attr) for n in nodes if isinstance(n.value, ast.Name)]
-    table = re.findall(r"`(engine|session|Engine)\.(\w+)", README)
+    table = re.findall(r"`(engine|session|Engine)\.(\w+)", TEXT)
     return sorted({pair for pair in (*used, *table) if pair[0] in OWNERS})
 
 
@@ -111,7 +117,7 @@ def signature(text: str) -> list[str]:
     ],
 )
 def test_signatures_are_true(call: str, real: object) -> None:
-    (text,) = set(re.findall(rf"`{re.escape(call)}\((.*?)\)`", README))
+    (text,) = set(re.findall(rf"`{re.escape(call)}\((.*?)\)`", TEXT))
     wanted = list(inspect.signature(real).parameters)  # type: ignore[arg-type]
     left_out = {"self", *NOT_OPTIONS_OF_THE_API}
     assert signature(text) == [name for name in wanted if name not in left_out]
