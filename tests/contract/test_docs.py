@@ -21,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from ds4chat import __version__
 from tests import docs_tables
 from tests.make_pair import make_pair
 from tests.terminal import ROOT, Terminal
@@ -324,6 +325,16 @@ def test_figures_stand_in_the_experiments() -> None:
         text = re.sub(r"```.*?```|`[^`]+`", "", PAGES[name], flags=re.S)
         for figure in re.findall(r"(\d[\d.]*)(?: against \d+)? tok/s", text):
             assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.])", source), (name, figure)
+
+
+def test_the_changelog_is_about_this_version() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text("utf-8")
+    headings = re.findall(r"^## \[([^\]]+)\]", text, flags=re.M)
+    assert headings[0] == "Unreleased"
+    newest = re.search(r"^Becomes (\S+),", text, flags=re.M)
+    assert __version__ == (newest[1] if newest else headings[1])
+    kinds = re.findall(r"^### (.*)$", text, flags=re.M)
+    assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
 
 
 def test_the_readme_is_short() -> None:
