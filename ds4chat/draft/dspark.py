@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from ds4chat.draft.config import DraftConfig
 from ds4chat.model.config import BlockConfig
 from ds4chat.model.kv import fill_ring, poison_ring, ring_part, ring_size, to_numpy
-from ds4chat.model.layers.attention import finish, make_kv, make_queries
+from ds4chat.model.layers.attention import Sight, attend_heads, finish, first_rows, make_kv
 from ds4chat.model.layers.feed_forward import feed_forward
 from ds4chat.model.plan import Plan
 from ds4chat.model.target import embed
 from ds4chat.model.weights import BlockWeights, HeadWeights
-from ds4chat.ops.attention import attend, gather_keys
 from ds4chat.ops.hyper_kernels import Flow, begin, collapse, read, write
 from ds4chat.ops.linear import Fused, Linear
 from ds4chat.ops.norms import rms_norm
@@ -120,8 +119,9 @@ class Drafter:
         rows = capture[plan.length - keep :].astype(self.dtype)
         main = rms_norm(w.main_proj(rows), w.main_norm, eps).astype(self.dtype)
         for s, kv in enumerate(w.context_kv(main)):
-            row = make_kv(kv, w.stages[s].attn.kv_norm, eps, table, self._fp8_split)
-            log.rings[s][plan.window_slots] = row.astype(log.rings[s].dtype)
+            norm, dtype = w.stages[s].attn.kv_norm, log.rings[s].dtype
+            row = make_kv(kv, norm, eps, table, self._fp8_split, dtype)
+            log.rings[s][plan.window_slots] = row
 
     def propose(self, log: DraftLog, anchor: int, n: int) -> LazyProposal:
         """Draft a block behind `anchor`, the token at position n, not yet evaluated."""
@@ -136,11 +136,18 @@ class Drafter:
         mask = mx.broadcast_to(mask[None], (c.block_size, is_live.shape[0]))
         for weights, reader, ring in zip(stages, readers, log.rings, strict=True):
             x, mix = read(flow, weights.hc_attn, weights.attn.norm, self.dtype)
-            q_a, kv = weights.attn.inputs(x)
-            q, _ = make_queries(q_a, weights.attn, block.n_heads, block.rms_eps, table)
-            rows = make_kv(kv, weights.attn.kv_norm, block.rms_eps, table, self._fp8_split)
-            out = attend(q, gather_keys([ring, rows], is_live), mask, weights.attn.sink)
-            out = finish(out, weights.attn, block.n_groups, table, x.dtype)
+            attn, eps = weights.attn, block.rms_eps
+            q_a, kv = attn.inputs(x)
+            first = first_rows(q_a, kv, attn, eps, table, self._fp8_split, mx.float32)
+            sight = Sight(
+                parts=[ring, first.row],
+                mask=mask,
+                is_live=is_live,
+                is_fixed=True,
+                dtype=x.dtype,
+            )
+            out = attend_heads(attn.q_b(first.latent), sight, attn, eps, table)
+            out = finish(out, attn, block.n_groups)
             flow = write(flow, mix, out, weights.hc_ffn)
             x, mix = read(flow, weights.hc_ffn, weights.ffn.norm, self.dtype)
             flow = write(flow, mix, feed_forward(x, ids, weights.ffn, block), reader)

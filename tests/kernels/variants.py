@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ds4chat.ops.spec import KernelSpec
-from tests.kernels import hyper_cases, moe_cases
+from tests.kernels import attention_cases, hyper_cases, moe_cases
 from tests.kernels.cases import ALL_ROWS, Family, product
 
 
@@ -27,6 +27,7 @@ def gpu_families(backend: str) -> Iterator[Callable[[], Family]]:
         yield partial(product, backend, name, 4096, 1000, half, half)
     yield partial(product, backend, "Q8_0", 1024, 4096, half, half)
     yield from hyper_cases.families(4096)
+    yield from attention_cases.families(backend, 512, 64, 1000)
     yield from moe_cases.families(backend)
     for name in ("Q4_K", "MXFP4", "F16", "BF16", "F32"):
         yield partial(product, backend, name, 4096, 1000, half, half)

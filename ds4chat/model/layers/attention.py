@@ -5,13 +5,17 @@ Formulas: `spec/architecture.md` sections 4 to 6 and 10.2.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import mlx.core as mx
 
 from ds4chat.model.config import TargetConfig
 from ds4chat.model.kv import LayerCache
 from ds4chat.model.plan import Plan, RatioPlan
 from ds4chat.model.weights import AttentionWeights, CompressorWeights
+from ds4chat.ops import attention_kernels as kernels
 from ds4chat.ops.attention import attend, gather_keys, project_groups
+from ds4chat.ops.attention_kernels import FirstRows
 from ds4chat.ops.compressor import entries_of, pool
 from ds4chat.ops.indexer import choose_rows, score_rows
 from ds4chat.ops.norms import rms_norm
@@ -19,35 +23,74 @@ from ds4chat.ops.quantsim import index_round_trip, kv_round_trip
 from ds4chat.ops.rope import RopeTable, rotate
 
 
-def make_queries(
-    q_a: mx.array, w: AttentionWeights, n_heads: int, eps: float, table: RopeTable
-) -> tuple[mx.array, mx.array]:
-    """`(L, q_lora)` to rotated queries `(L, H, d)` float32 and the normed latent."""
-    latent = rms_norm(q_a, w.q_norm, eps)
-    q = w.q_b(latent.astype(q_a.dtype)).reshape(q_a.shape[0], n_heads, -1)
-    return rotate(rms_norm(q, None, eps), table), latent
-
-
-def make_kv(
-    kv: mx.array, norm: mx.array, eps: float, table: RopeTable, fp8_split: int | None
-) -> mx.array:
-    """`(L, d)` to the normed, rotated and rounded key/value row, float32.
+def first_rows(
+    q_a: mx.array, kv: mx.array, w: AttentionWeights, eps: float, table: RopeTable,
+    fp8_split: int | None, dtype: mx.Dtype,
+) -> FirstRows:  # fmt: skip
+    """`(L, q_lora)` to normed latents and `(L, d)` to key/value rows in `dtype`.
 
     `fp8_split` is `rope_dim` with the FP8 round trip, None without it.
     """
+    made = kernels.first_rows(
+        q_a, w.q_norm, kv, w.kv_norm, table,
+        eps=eps, is_rounded=fp8_split is not None, row_dtype=dtype,
+    )  # fmt: skip
+    if made is not None:
+        return made
+    wide = rms_norm(q_a, w.q_norm, eps)
+    row = make_kv(kv, w.kv_norm, eps, table, fp8_split, dtype)
+    return FirstRows(latent=wide.astype(q_a.dtype), wide=wide, row=row)
+
+
+def make_kv(
+    kv: mx.array, norm: mx.array, eps: float, table: RopeTable, fp8_split: int | None,
+    dtype: mx.Dtype,
+) -> mx.array:  # fmt: skip
+    """`(L, d)` to the normed, rotated and rounded key/value rows, in `dtype`."""
+    made = kernels.kv_rows(
+        kv, norm, table, eps=eps, is_rounded=fp8_split is not None, dtype=dtype
+    )
+    if made is not None:
+        return made
     row = rotate(rms_norm(kv, norm, eps), table)
-    return row if fp8_split is None else kv_round_trip(row, fp8_split)
+    return (row if fp8_split is None else kv_round_trip(row, fp8_split)).astype(dtype)
 
 
-def finish(
-    out: mx.array, w: AttentionWeights, n_groups: int, table: RopeTable, dtype: mx.Dtype
-) -> mx.array:
-    """Undo the rotation that values carry and project `(L, H, d)` to `(L, D)`.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """What rows attend: `parts` are window rows, then compressed ones.
 
-    `dtype` is the type of activations.
+    `mask` `(L, S)` and `is_live` `(S,)` go over the sink and all of them. `is_fixed`: slots as
+    in a decode pass, at most two parts. `dtype` is the type of activations.
     """
-    out = rotate(out, table, inverse=True).astype(dtype)
-    return w.out_b(project_groups(out, w.out_a, n_groups).astype(dtype))
+
+    parts: list[mx.array]
+    mask: mx.array
+    is_live: mx.array
+    is_fixed: bool
+    dtype: mx.Dtype
+
+
+def attend_heads(
+    q: mx.array, sight: Sight, w: AttentionWeights, eps: float, table: RopeTable
+) -> mx.array:
+    """Projected queries `(L, H * d)` to values `(L, H, d)`, norm and rotations included."""
+    if sight.is_fixed:
+        keys = sight.parts[1] if len(sight.parts) > 1 else None
+        made = kernels.decode(
+            q, sight.parts[0], keys, sight.mask, w.sink, table, eps=eps, dtype=sight.dtype
+        )
+        if made is not None:
+            return made
+    heads = q.reshape(q.shape[0], w.sink.shape[0], -1)
+    heads = rotate(rms_norm(heads, None, eps), table)
+    out = attend(heads, gather_keys(sight.parts, sight.is_live), sight.mask, w.sink)
+    return rotate(out, table, inverse=True).astype(sight.dtype)
+
+
+def finish(out: mx.array, w: AttentionWeights, n_groups: int) -> mx.array:
+    """Project `(L, H, d)` to `(L, D)`."""
+    return w.out_b(project_groups(out, w.out_a, n_groups).astype(out.dtype))
 
 
 class Attention:
@@ -67,23 +110,29 @@ class Attention:
         table = plan.compressed if cache.ratio else plan.plain
         ratio_plan = plan.by_ratio[cache.ratio]
         inputs = w.inputs(x)
-        q, latent = make_queries(inputs[0], w, b.n_heads, eps, table)
-        kv = make_kv(inputs[1], w.kv_norm, eps, table, self._fp8_split)
-        parts = self._append_window(kv, cache, plan)
+        first = first_rows(
+            inputs[0], inputs[1], w, eps, table, self._fp8_split, cache.window.dtype
+        )
+        q = w.q_b(first.latent)
+        parts = self._append_window(first.row, cache, plan)
         mask = ratio_plan.mask
         if cache.ratio:
             self._compress(inputs, w, cache, ratio_plan)
             assert cache.rows is not None
             parts.append(cache.rows[: ratio_plan.n_slots])
             if ratio_plan.must_choose:
-                mask = self._choose(latent, inputs[6], w, cache, ratio_plan, table)
-        keys = gather_keys(parts, ratio_plan.is_live)
-        out = attend(q, keys, mask, w.sink)
-        return finish(out, w, b.n_groups, table, x.dtype)
+                mask = self._choose(first.wide, inputs[6], w, cache, ratio_plan, table)
+        sight = Sight(
+            parts=parts,
+            mask=mask,
+            is_live=ratio_plan.is_live,
+            is_fixed=not plan.is_prefill,
+            dtype=x.dtype,
+        )
+        return finish(attend_heads(q, sight, w, eps, table), w, b.n_groups)
 
-    def _append_window(self, kv: mx.array, cache: LayerCache, plan: Plan) -> list[mx.array]:
+    def _append_window(self, rows: mx.array, cache: LayerCache, plan: Plan) -> list[mx.array]:
         """Write the pass's rows and return the window rows to attend, in slot order."""
-        rows = kv.astype(cache.window.dtype)
         if plan.window_before is not None:
             before = cache.window[plan.window_before]
             cache.window[plan.window_slots] = rows[plan.length - plan.window_keep :]
@@ -100,22 +149,31 @@ class Attention:
         assert cache.rows is not None
         new = _raw_rows(inputs[2], inputs[3], w.compressor, plan)
         for row, made, table in _new_rows(new, cache.ratio, cache.raw, plan):
-            made_row = make_kv(
-                made, w.compressor.norm, self._block.rms_eps, table, self._fp8_split
-            )
-            cache.rows[row : row + made.shape[0]] = made_row.astype(cache.rows.dtype)
+            cache.rows[row : row + made.shape[0]] = make_kv(
+                made, w.compressor.norm, self._block.rms_eps, table, self._fp8_split,
+                cache.rows.dtype,
+            )  # fmt: skip
         if w.index_compressor is None:
             return
         assert cache.index_raw is not None
         assert cache.index_rows is not None
         new = _raw_rows(inputs[4], inputs[5], w.index_compressor, plan)
         for row, made, table in _new_rows(new, cache.ratio, cache.index_raw, plan):
-            made_row = rotate(
-                rms_norm(made, w.index_compressor.norm, self._block.rms_eps), table
-            )
-            if self._kv_fp8:
-                made_row = index_round_trip(made_row)
+            made_row = self._index_rows(made, w.index_compressor.norm, table)
             cache.index_rows[row : row + made.shape[0]] = made_row
+
+    def _index_rows(self, x: mx.array, norm: mx.array | None, table: RopeTable) -> mx.array:
+        """The indexer's rows `(N, di)`, or its queries `(L * Hi, di)`, turned and rounded."""
+        eps = self._block.rms_eps
+        made = kernels.index_rows(x, norm, table, eps=eps, is_rounded=self._kv_fp8)
+        if made is not None:
+            return made
+        length = table.cos.shape[0]
+        rows = x.astype(mx.float32) if norm is None else rms_norm(x, norm, eps)
+        if x.shape[0] != length:
+            rows = rows.reshape(length, -1, x.shape[1])
+        rows = rotate(rows, table)
+        return (index_round_trip(rows) if self._kv_fp8 else rows).reshape(x.shape)
 
     def _choose(
         self,
@@ -130,13 +188,15 @@ class Attention:
         c = self._config
         assert w.index_q is not None
         assert cache.index_rows is not None
-        q = w.index_q(latent.astype(head_weight.dtype)).astype(mx.float32)
-        q = rotate(q.reshape(latent.shape[0], c.index_heads, c.index_dim), table)
-        if self._kv_fp8:
-            q = index_round_trip(q)
-        scale = (c.index_dim * c.index_heads) ** -0.5
+        q = w.index_q(latent.astype(head_weight.dtype))
+        q = self._index_rows(q.reshape(-1, c.index_dim), None, table)
+        q = q.reshape(latent.shape[0], c.index_heads, c.index_dim)
         rows = cache.index_rows[: plan.n_slots]
-        scores = score_rows(q, head_weight.astype(mx.float32) * scale, rows)
+        head_weight = head_weight.astype(mx.float32)
+        scores = kernels.index_scores(q, head_weight, rows, plan.mask)
+        if scores is None:
+            scale = (c.index_dim * c.index_heads) ** -0.5
+            scores = score_rows(q, head_weight * scale, rows)
         split = plan.mask.shape[1] - plan.n_slots
         chosen = choose_rows(scores, plan.mask[:, split:], c.index_topk)
         return mx.concatenate([plan.mask[:, :split], chosen], axis=1)

@@ -1,0 +1,78 @@
+"""The attention kernels, as the host build of the dialect runs them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tests.kernels import attention_cases as cases
+from tests.kernels import host_build
+from tests.kernels.cases import ALL_ROWS, check
+
+pytestmark = pytest.mark.skipif(
+    host_build.find_compiler() is None, reason="there is no C++ compiler to build kernels with"
+)
+SUBSETS = ((0,), (7,), (2, 5), (6, 1, 0), (1, 2, 3, 4, 5, 6))
+
+
+@pytest.mark.parametrize("at", range(9))
+def test_kernels_are_close_and_ignore_other_rows(at: int) -> None:
+    family = list(cases.families("host", 128, 4, 70))[at]()
+    found = check(family, host_build.run, SUBSETS[:4])
+    assert found.is_close, found
+    assert found.is_invariant
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", range(9))
+def test_wide_heads(at: int) -> None:
+    family = list(cases.families("host", 512, 3, 300))[at]()
+    found = check(family, host_build.run, SUBSETS)
+    assert found.is_close, found
+    assert found.is_invariant
+
+
+def test_capacity_changes_no_bit() -> None:
+    case = cases.decode_family("host", 64, 2, 40, "float32").make(ALL_ROWS[:2])
+    (wanted,) = host_build.run(case)
+    q, window, keys, mask, *rest = case.inputs
+    more = np.full((64, 64), np.nan, np.float32)
+    hidden = np.full((2, 64), -np.inf, np.float32)
+    grown = dataclasses.replace(
+        case,
+        inputs=(
+            q, window, (np.concatenate([keys[0], more]), "float32"),
+            (np.concatenate([mask[0], hidden], axis=1), "float32"), *rest,
+        ),
+    )  # fmt: skip
+    (found,) = host_build.run(grown)
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_a_choice_that_is_no_number_spoils_its_row_alone() -> None:
+    case = cases.decode_family("host", 64, 2, 40, "float32").make(ALL_ROWS[:2])
+    (clean,) = host_build.run(case)
+    mask = case.inputs[3][0].copy()
+    mask[1, -5:] = np.nan
+    inputs = (*case.inputs[:3], (mask, "float32"), *case.inputs[4:])
+    (found,) = host_build.run(dataclasses.replace(case, inputs=inputs))
+    np.testing.assert_array_equal(found[0], clean[0])
+    assert np.isnan(found[1]).all()
+
+
+def test_without_keys_the_sink_takes_all() -> None:
+    case = cases.decode_family("host", 64, 2, 0, "float32").make((0,))
+    mask = case.inputs[2][0].copy()
+    mask[:, 1:] = -np.inf
+    inputs = (*case.inputs[:2], (mask, "float32"), *case.inputs[3:])
+    (found,) = host_build.run(dataclasses.replace(case, inputs=inputs))
+    np.testing.assert_array_equal(found, 0.0)
+
+
+def test_every_code_stands_for_itself() -> None:
+    codes = np.concatenate([cases._e4m3(), [0.0]])
+    row = np.concatenate([codes, np.zeros(64)]) * 2.0**-6
+    row[63] = 448 * 2.0**-6
+    assert np.array_equal(cases.fp8(row[None])[0], row)
