@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
+from ds4chat.ops.quantsim import fp8_round_trip
 from tests.kernels import attention_cases as cases
 from tests.kernels import host_build
 from tests.kernels.cases import ALL_ROWS, check
@@ -71,8 +73,16 @@ def test_without_keys_the_sink_takes_all() -> None:
     np.testing.assert_array_equal(found, 0.0)
 
 
-def test_every_code_stands_for_itself() -> None:
-    codes = np.concatenate([cases._e4m3(), [0.0]])
-    row = np.concatenate([codes, np.zeros(64)]) * 2.0**-6
-    row[63] = 448 * 2.0**-6
-    assert np.array_equal(cases.fp8(row[None])[0], row)
+def test_ties_and_small_values_round_as_the_stock_round_trip() -> None:
+    case = cases.rows_family(192, 0, "float32", "float32").make((0,))
+    steps = np.arange(64) / 2  # every other one is a tie
+    tiny, wide = steps * 2.0**-9, (steps / 16 + 1) * 16
+    tiny[63] = wide[63] = 448  # the scale of both blocks is one
+    norm = np.concatenate([tiny, -wide, np.ones(64)]).astype(np.float32)
+    kv = np.full((1, 192), 1024, np.float32)  # its norm is exactly one everywhere
+    inputs = ((kv, "float32"), (norm, "float32"), *case.inputs[2:])
+    (found,) = host_build.run(dataclasses.replace(case, inputs=inputs))
+    wanted = np.array(fp8_round_trip(mx.array(norm[:128])))
+    assert len(np.unique(np.abs(wanted))) > 30
+    np.testing.assert_array_equal(found[0, :128], wanted)
+    np.testing.assert_array_equal(cases.fp8(norm[:128].astype(np.float64)), wanted)
