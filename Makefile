@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: chat setup fmt lint types imports quick test test-gpu slow snap bench fuzz size check
+.PHONY: chat setup fmt lint types imports quick test test-gpu slow snap bench fuzz cycles size check
 
 chat: $(STAMP)
 	$(BIN)/ds4chat $(ARGS)
