@@ -204,6 +204,22 @@ async def test_the_replay_shows_the_same_text_again(open_chat: OpenChat) -> None
         assert all(v.transcript.plain_text().count("19, 20.") == 3 for v in views.values())
 
 
+async def test_a_race_that_is_over_is_not_drawn_again(
+    open_chat: OpenChat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_chat(Reply(answer=TEXT)) as chat:
+        screen = await open_race(chat)
+        await finished(chat)
+        drawn: list[bool] = []
+        screen._frame()
+        monkeypatch.setattr(screen, "_draw_standing", lambda: drawn.append(True))
+        screen._frame()
+        assert not drawn
+        screen.action_replay()
+        screen._frame()
+        assert drawn
+
+
 async def test_a_difference_is_called_a_defect(open_chat: OpenChat) -> None:
     async with open_chat(Reply(answer=TEXT)) as chat:
         await open_race(chat)

@@ -77,6 +77,7 @@ class RaceScreen(Screen[None]):
         self._hints = HintLine()
         self._n_shown = 0
         self._start_shown = 0
+        self._drawn: tuple[object, ...] | None = None
         self._settled: set[Side] = set()
         self.replay: Replay | None = None
         self._replayed = dict.fromkeys(Side, 0)
@@ -106,6 +107,10 @@ class RaceScreen(Screen[None]):
     # Drawing
 
     def _frame(self) -> None:
+        still = self._still()
+        if still is not None and still == self._drawn:
+            return
+        self._drawn = still
         if self._start_shown != self.race.n_starts:
             self._begin()
         if self.replay is not None:
@@ -113,6 +118,13 @@ class RaceScreen(Screen[None]):
         else:
             self._draw_live()
         self._draw_standing()
+
+    def _still(self) -> tuple[object, ...] | None:
+        """What the picture of a race that has ended depends on; None while anything moves."""
+        race = self.race
+        if not race.is_over or self.replay is not None:
+            return None
+        return race.n_starts, len(race.recorded), race.phase
 
     def _begin(self) -> None:
         self._start_shown = self.race.n_starts
