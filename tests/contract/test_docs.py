@@ -323,7 +323,9 @@ def test_figures_stand_in_the_experiments() -> None:
     source = (ROOT / "EXPERIMENTS.md").read_text("utf-8").replace(",", "")
     for name in ("README.md", "performance.md"):
         text = re.sub(r"```.*?```|`[^`]+`", "", PAGES[name], flags=re.S)
-        for figure in re.findall(r"(\d[\d.]*)(?: against \d+)? tok/s", text):
+        figures = re.findall(r"(\d+\.\d+)(?= (?:tok/s|x\b))", text)
+        assert len(figures) > 4
+        for figure in figures:
             assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.])", source), (name, figure)
 
 
