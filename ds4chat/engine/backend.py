@@ -23,8 +23,8 @@ class Backend:
     """A usable backend: `name` metal, cuda or cpu; `device` in words.
 
     `is_order_fixed`: sums run in one order whatever the shape of a product or reduction, as
-    MLX's reference BLAS and ours do on Linux. Only there can a probe at one context length
-    speak for all; elsewhere rows are verified one by one.
+    MLX's reference BLAS and ours do on Linux. Elsewhere a block is verified in one pass only if
+    the sums over the context are our kernels and a probe passes (`engine/probe.py`).
     """
 
     name: str

@@ -19,7 +19,7 @@ from ds4chat.engine.load import Loaded, OnLoading, load
 from ds4chat.engine.owner import Claim
 from ds4chat.engine.policy_base import Scheduler
 from ds4chat.engine.policy_window import WindowKnobs
-from ds4chat.engine.probe import is_row_exact
+from ds4chat.engine.probe import can_verify_in_passes
 from ds4chat.engine.runner import Runner
 from ds4chat.engine.sampling import check_sampling
 from ds4chat.engine.scheduler import block_notice, make_scheduler
@@ -58,7 +58,9 @@ class Engine:
         self._claim: Claim | None = None
         self._is_calibrated = False
         self._runner = Runner(loaded.target, loaded.drafter, is_row_exact=True)
-        self._is_exact_in_passes = backend.is_order_fixed and is_row_exact(self._runner)
+        self._is_exact_in_passes = can_verify_in_passes(
+            self._runner, is_order_fixed=backend.is_order_fixed
+        )
         self._runner.is_row_exact = self._is_exact_in_passes
         self._info = self._make_info()
         self._make_scheduler(options.spec)  # refuses unusable options now

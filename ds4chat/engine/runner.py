@@ -19,6 +19,7 @@ from ds4chat.draft.dspark import Drafter, DraftLog
 from ds4chat.engine.snapshot_chain import Lineage
 from ds4chat.model.kv import MAX_ROWS, KVLog, to_numpy
 from ds4chat.model.target import Target
+from ds4chat.ops.dispatch import current
 
 PREFILL_CHUNK = 256
 """Prompt tokens a pass. Chunks end at multiples of it, so borders depend on positions alone."""
@@ -91,6 +92,16 @@ class Runner:
         self.drafter = drafter
         self.is_row_exact = is_row_exact
 
+    @property
+    def is_row_exact(self) -> bool:
+        """Whether passes give rows their own bits: not once a kernel has been given up."""
+        return self._is_row_exact and len(current().fallbacks) == self._n_given_up
+
+    @is_row_exact.setter
+    def is_row_exact(self, value: bool) -> None:
+        self._is_row_exact = value
+        self._n_given_up = len(current().fallbacks)
+
     def without_drafter(self) -> Runner:
         """The same target alone: its timelines keep no rows for a drafter."""
         return Runner(self.target, None, is_row_exact=self.is_row_exact)
@@ -104,12 +115,13 @@ class Runner:
         """Append 1..8 rows at position n without committing: logits `(L, V)` float32.
 
         A row that is not finite reaches the rows before it (0 * NaN is NaN), which plain
-        decoding would not see: such a pass is done again row by row.
+        decoding would not see: such a pass is done again row by row. So is one in which a
+        kernel was given up: its stock operation may depend on the number of rows.
         """
         n = timeline.log.n
         if self.is_row_exact or len(ids) == 1:
             logits = self._pass(timeline, ids, n, row_exact=True, last_only=False)
-            if len(ids) == 1 or np.isfinite(logits).all():
+            if len(ids) == 1 or (self.is_row_exact and np.isfinite(logits).all()):
                 return logits
         rows = [
             self._pass(timeline, [token], n + i, row_exact=True, last_only=False)

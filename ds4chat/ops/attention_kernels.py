@@ -281,6 +281,22 @@ def fits_decode(dispatcher: Dispatcher, width: int, *dtypes: mx.Dtype) -> bool:
     )
 
 
+def order_is_fixed(width: int, index_width: int | None, dtype: mx.Dtype) -> bool:
+    """Whether all sums whose length grows with the context are kernels here.
+
+    Args:
+        width: of a head.
+        index_width: of an indexer's row; None without indexers.
+        dtype: of activations.
+    """
+    dispatcher = current()
+    return (
+        fits_decode(dispatcher, width, dtype)
+        and (index_width is None or _fits_index(index_width))
+        and not {"attn_decode", "attn_window", "index_scores"} & set(dispatcher.fallbacks)
+    )
+
+
 def _fits_row(kv: mx.array, table: RopeTable, is_rounded: bool) -> bool:
     n_plain = kv.shape[1] - 2 * table.cos.shape[1]
     return (
