@@ -47,7 +47,10 @@ SHORT = {
 }
 REAL, SCRIPTED = "ds4chat", "tests.scripted_chat"
 # What starts an engine, seconds of work, and which of those start a real one by default.
-STARTS = re.compile(r" (-p|-f|<|race|doctor|bench (?!--help|kernels)|--continue|--model|flash)")
+STARTS = re.compile(
+    r" (-p|-f|< |race|doctor|bench (?!--help|kernels)|--continue|--model|flash)"
+)
+READS = re.compile(r" inspect ")
 ALWAYS_REAL = (
     "ds4chat doctor",
     "ds4chat race code",
@@ -168,7 +171,7 @@ def runs(lines: list[str]) -> list[object]:
     """Each line with the program that runs it; what takes long is marked."""
     made: list[object] = []
     for line in lines:
-        if line in ALWAYS_REAL or not STARTS.search(line):
+        if line in ALWAYS_REAL or READS.search(line) or not STARTS.search(line):
             made.append((line, REAL))
             continue
         made.append(pytest.param(line, REAL, marks=pytest.mark.slow))
