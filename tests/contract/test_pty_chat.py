@@ -14,7 +14,7 @@ import pytest
 from ds4chat import paths
 from tests.terminal import Terminal
 
-PROGRAM = "tests.scripted_chat"
+PROGRAM, BARE = "tests.scripted_chat", "tests.bare_chat"
 READY, LEFT = "\x1b[?1049h", "\x1b[?1049l"
 ANSWER = "café"  # stands in the reply, not in the question
 
@@ -126,10 +126,8 @@ def test_no_color_means_no_colours(model: Path) -> None:
         terminal.kill()
 
 
-def test_without_a_model_the_tour_is_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    if paths.nano_dir() is not None:
-        pytest.skip("a pair is bundled: ds4chat alone opens it")
-    terminal = Terminal(PROGRAM)
+def test_without_a_model_the_tour_is_offered() -> None:
+    terminal = Terminal(BARE)
     try:
         terminal.until_shown("[Y/n]")
         assert "--model" in terminal.plain
@@ -144,9 +142,7 @@ def test_without_a_model_the_tour_is_offered(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_declined_tour_is_no_mistake() -> None:
-    if paths.nano_dir() is not None:
-        pytest.skip("a pair is bundled: ds4chat alone opens it")
-    terminal = Terminal(PROGRAM)
+    terminal = Terminal(BARE)
     try:
         terminal.until_shown("[Y/n]")
         terminal.write("n\n")
