@@ -89,17 +89,17 @@ class Blocks:
             and f"qmatmul_{self.quant.name.lower()}" not in dispatcher.fallbacks
         )
 
-    def _by_kernel(self, x: mx.array, rows: mx.array) -> mx.array:
+    def _by_kernel(self, x: mx.array, rows: mx.array, n_groups: int = 1) -> mx.array:
         weight = BlockWeight(blocks=rows, quant=self.quant, n_in=self.n_in)
-        return qmatmul(x, weight, out_dtype=self.out_dtype or x.dtype)
+        return qmatmul(x, weight, out_dtype=self.out_dtype or x.dtype, n_groups=n_groups)
 
     def grouped(self, x: mx.array) -> mx.array:
         """`(L, G, in)` through G matrices, one above the other: `(L, G, out / G)`."""
         n_groups = x.shape[1]
         raw = self.raw.reshape(n_groups, -1, self.raw.shape[-1])
         if self._has_kernel(x):
-            made = [self._by_kernel(x[:, g], raw[g]) for g in range(n_groups)]
-            return mx.stack(made, axis=1)
+            rows = x.reshape(x.shape[0], -1)
+            return self._by_kernel(rows, self.raw, n_groups).reshape(x.shape[0], n_groups, -1)
         weight = self._values(raw)
         rows = x.astype(mx.float32).swapaxes(0, 1)
         return (rows @ weight.swapaxes(1, 2)).swapaxes(0, 1).astype(x.dtype)

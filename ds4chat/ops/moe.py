@@ -114,6 +114,28 @@ def _given_up() -> set[str]:
 def _add_shared(total: mx.array, x: mx.array, w: ExpertWeights) -> mx.array:
     if w.shared_down is None or w.shared_gate_up is None:
         return total
+    made = _shared_by_kernels(x, w.shared_gate_up, w.shared_down, w.limit)
+    if made is not None:
+        return total + made
     gate, up = _gate_and_up(w.shared_gate_up(x))
     hidden = _activate(gate, up, w.limit).astype(x.dtype)
     return total + w.shared_down(hidden).astype(mx.float32)
+
+
+def _shared_by_kernels(
+    x: mx.array, gate_up: Fused, down: Linear, limit: float
+) -> mx.array | None:
+    """The shared expert as a routed one that every row picks, in two launches, or None."""
+    parts = (*gate_up.parts, down)
+    if current().is_reference or x.shape[0] > MAX_ROWS or len(parts) != 3 or _given_up():
+        return None
+    stacks = [
+        ExpertBlocks(blocks=part.raw[None], quant=part.quant, n_in=part.n_in)
+        for part in parts
+        if isinstance(part, Blocks) and has_kernel(part.quant, part.n_in)
+    ]
+    if len(stacks) != 3 or stacks[0].quant is not stacks[1].quant:
+        return None
+    picks = mx.zeros((x.shape[0], 1), dtype=mx.int32)
+    hidden = moe_kernels.gate_up(x, picks, stacks[0], stacks[1], limit)
+    return moe_kernels.down(hidden, picks, mx.ones((x.shape[0], 1)), stacks[2])

@@ -104,9 +104,15 @@ def split_of(n_in: int, stage: int, simdgroups: int) -> int:
 
 @cache
 def make_spec(
-    format_name: str, n_in: int, x_type: str, *, backend: str, is_bf16_out: bool
+    format_name: str,
+    n_in: int,
+    x_type: str,
+    *,
+    backend: str,
+    is_bf16_out: bool,
+    n_groups: int = 1,
 ) -> KernelSpec:
-    """The variant for a format, row length and type of x (`float32` or `bfloat16`)."""
+    """The variant for a format, row length, type of x (`float32` or `bfloat16`) and groups."""
     simdgroups = _SIMDGROUPS[backend]
     return KernelSpec(
         name=f"qmatmul_{format_name.lower()}",
@@ -120,6 +126,7 @@ def make_spec(
             "SPLIT": split_of(n_in, STAGE_VALUES[format_name], simdgroups),
             "X_LIMBS": 3 if x_type == "float32" else 1,
             "ROWS_ALIGNED": rows_aligned(format_name, n_in),
+            "N_MATRICES": n_groups,
         },
         tolerance=_BF16_OUT if is_bf16_out else Tolerance(),
     )
@@ -131,14 +138,23 @@ def n_blocks_of(spec: KernelSpec, n_out: int) -> int:
     return -(-n_out // (TILE * tiles))
 
 
-def qmatmul(x: mx.array, w: BlockWeight, *, out_dtype: mx.Dtype | None = None) -> mx.array:
+def qmatmul(
+    x: mx.array, w: BlockWeight, *, out_dtype: mx.Dtype | None = None, n_groups: int = 1
+) -> mx.array:
     """`(L, in)` float32 or bfloat16 times `w` transposed: `(L, out)`.
 
-    Sums are float32; the result has `out_dtype`, by default the type of `x`.
+    Sums are float32; the result has `out_dtype`, by default the type of `x`. With `n_groups`,
+    `x` is `(L, G * in)` and `w` has the matrices of all groups, one above the other.
     """
     dtype = out_dtype or x.dtype
     dispatcher = current()
-    if not dispatcher.is_reference and x.shape[0] <= MAX_ROWS and has_kernel(w.quant, w.n_in):
+    is_one_tile = n_groups == 1 or w.n_out % (TILE * n_groups) == 0
+    if (
+        not dispatcher.is_reference
+        and x.shape[0] <= MAX_ROWS
+        and has_kernel(w.quant, w.n_in)
+        and is_one_tile
+    ):
         x_type = "float32" if x.dtype == mx.float32 else "bfloat16"
         spec = make_spec(
             w.quant.name,
@@ -146,18 +162,24 @@ def qmatmul(x: mx.array, w: BlockWeight, *, out_dtype: mx.Dtype | None = None) -
             x_type,
             backend=dispatcher.backend,
             is_bf16_out=dtype == mx.bfloat16,
+            n_groups=n_groups,
         )
         output = Output(shape=(x.shape[0], w.n_out), dtype=dtype)
         made = dispatcher.run(spec, [x, w.blocks], n_blocks_of(spec, w.n_out), [output])
         if made is not None:
             return made[0]
-    return reference(x, w).astype(dtype)
+    return reference(x, w, n_groups).astype(dtype)
 
 
-def reference(x: mx.array, w: BlockWeight) -> mx.array:
+def reference(x: mx.array, w: BlockWeight, n_groups: int = 1) -> mx.array:
     """Decode every block on the host and multiply in float32: right, and slow."""
-    values = decode(w.quant, np.array(w.blocks), (w.n_out, w.n_in))
-    return x.astype(mx.float32) @ mx.array(values).T
+    values = mx.array(decode(w.quant, np.array(w.blocks), (w.n_out, w.n_in)))
+    wide = x.astype(mx.float32)
+    if n_groups == 1:
+        return wide @ values.T
+    rows = wide.reshape(x.shape[0], n_groups, 1, w.n_in)
+    made = rows @ values.reshape(n_groups, -1, w.n_in).swapaxes(1, 2)
+    return made.reshape(x.shape[0], -1)
 
 
 def reference_float64(

@@ -13,6 +13,7 @@ import pytest
 from ds4chat.errors import KernelError
 from ds4chat.formats.quants.base import format_named
 from ds4chat.ops import dispatch, moe_kernels
+from ds4chat.ops.blocks import Blocks
 from ds4chat.ops.dispatch import Dispatcher, Output
 from ds4chat.ops.hyper import HyperWeights, Mix
 from ds4chat.ops.hyper_kernels import begin, collapse, read, write
@@ -64,6 +65,18 @@ def test_product(host: HostDispatcher) -> None:
     assert Counter(host.launched) == {"qmatmul_q8_0": 1}
     assert weight(x).dtype == mx.float32
     assert qmatmul(x.astype(mx.bfloat16), weight).dtype == mx.bfloat16
+
+
+@needs_compiler
+@pytest.mark.parametrize("rank", [32, 24])  # 24: a tile of 16 would hold two groups
+def test_grouped_product(host: HostDispatcher, rank: int) -> None:
+    rng = np.random.default_rng(0)
+    raw = mx.array(random_blocks(rng, "Q8_0", 3 * rank, 64))
+    weight = Blocks(raw=raw, quant=format_named("Q8_0"))
+    x = mx.array(rng.standard_normal((5, 3, 64)).astype(np.float32))
+    ours, theirs = both(host, lambda: [weight.grouped(x)])
+    close(ours[0], theirs[0])
+    assert host.launched.get("qmatmul_q8_0", 0) == (rank == 32)
 
 
 @needs_compiler
