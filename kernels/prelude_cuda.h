@@ -31,6 +31,7 @@ INLINE float over(float a, float b) { return __fdiv_rn(a, b); }
 INLINE float inverse(float v) { return __frcp_rn(v); }
 INLINE float root(float v) { return __fsqrt_rn(v); }
 INLINE float power_of_e(float v) { return expf(v); }
+INLINE float natural_log(float v) { return logf(v); }
 INLINE float half_value(unsigned bits) {
   return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
 }

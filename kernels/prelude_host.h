@@ -152,6 +152,7 @@ INLINE float over(float a, float b) { return a / b; }
 INLINE float inverse(float v) { return 1.0f / v; }
 INLINE float root(float v) { return std::sqrt(v); }
 INLINE float power_of_e(float v) { return std::exp(v); }
+INLINE float natural_log(float v) { return std::log(v); }
 INLINE float half_value(unsigned bits) {
   const unsigned sign = (bits & 0x8000u) << 16, rest = bits & 0x7fffu;
   if (rest >= 0x7c00u) return as_float(sign | 0x7f800000u | ((rest & 0x3ffu) << 13));

@@ -32,6 +32,7 @@ INLINE float over(float a, float b) { return a / b; }
 INLINE float inverse(float v) { return 1.0f / v; }
 INLINE float root(float v) { return precise::sqrt(v); }
 INLINE float power_of_e(float v) { return precise::exp(v); }
+INLINE float natural_log(float v) { return precise::log(v); }
 INLINE float half_value(uint bits) { return float(as_type<half>(ushort(bits))); }
 INLINE uint rounded_bf16(float v) {
   const uint bits = as_bits(v);

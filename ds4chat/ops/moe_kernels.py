@@ -1,4 +1,4 @@
-"""Routed experts from GGUF blocks in two launches: gate + up + activation, down + weighted sum.
+"""Routed experts from GGUF blocks in three launches: choice, gate + up, down + weighted sum.
 
 Each distinct expert of a pass is read once, whatever number of rows chose it; a row's experts
 are added in its own router order, and its bits ignore the other rows. More than 8 rows take
@@ -28,6 +28,8 @@ from ds4chat.ops.qmatmul import (
 from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
 
 MAX_PICKS = 8
+MAX_EXPERTS = 1024
+"""Experts whose scores stand in shared memory."""
 _SIMDGROUPS = {"cuda": 8, "metal": 4, "host": 8}
 _ROUNDED = Tolerance(nmse=4e-6, reason="the output is rounded to bf16: 2^-9 relative, squared")
 
@@ -100,6 +102,24 @@ def down_spec(
     )
 
 
+@cache
+def route_spec(n_experts: int, n_picks: int, scale: float, *, has_table: bool) -> KernelSpec:
+    """The variant for a number of experts and picks; `has_table`: tokens say who is picked."""
+    return KernelSpec(
+        name="route_table" if has_table else "route",
+        source="route.kernel",
+        inputs=("logits", *(("table", "ids") if has_table else ("bias",))),
+        outputs=("picks", "weights"),
+        threads=LANES,
+        constants={
+            "EXPERTS": n_experts,
+            "PICKS": n_picks,
+            "EXPERT_SCALE": f"{scale!r}f",
+            "HAS_TABLE": int(has_table),
+        },
+    )
+
+
 def _headers(format_name: str) -> tuple[str, ...]:
     return ("formats/order.h", f"formats/{format_name.lower()}.h", "tile.h", "experts.h")
 
@@ -122,6 +142,27 @@ def gate_up_blocks(n_slots: int, n_out: int) -> int:
 def down_blocks(n_out: int) -> int:
     """Blocks of a launch of `down_spec`."""
     return -(-n_out // TILE)
+
+
+def route(
+    logits: mx.array, chooser: tuple[mx.array] | tuple[mx.array, mx.array], k: int, scale: float
+) -> tuple[mx.array, mx.array] | None:
+    """`(L, E)` router products to picks `(L, k)` int32 and their weights, or None.
+
+    `chooser` is the bias `(E,)`, or a table `(V, k)` of picks and the tokens `(L,)`.
+    """
+    n_rows, n_experts = logits.shape
+    kinds = [a.dtype for a in chooser]
+    is_typed = kinds in ([mx.float32], [mx.int32, mx.int32]) and logits.dtype == mx.float32
+    if current().is_reference or n_rows > MAX_ROWS or n_experts > MAX_EXPERTS or not is_typed:
+        return None
+    spec = route_spec(n_experts, k, scale, has_table=len(chooser) > 1)
+    outputs = [
+        Output(shape=(n_rows, k), dtype=mx.int32),
+        Output(shape=(n_rows, k), dtype=mx.float32),
+    ]
+    made = current().run(spec, [logits, *chooser], n_rows, outputs)
+    return None if made is None else (made[0], made[1])
 
 
 def gate_up(

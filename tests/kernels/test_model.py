@@ -37,6 +37,7 @@ GIVEN_UP = (
     *("qmatmul_q8_0", "qmatmul_f16", "moe_gate_up_iq2_xxs"),
     *("hyper_post_24", "hyper_pre_24", "hyper_post_4", "hyper_pre_4"),
     *("attn_rows", "attn_row", "attn_window", "attn_decode", "index_row"),
+    *("route", "route_table", "moe_gate_up_q8_0", "moe_down_q8_0"),
 )
 
 

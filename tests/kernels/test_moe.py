@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import mlx.core as mx
 import numpy as np
 import pytest
 
+from ds4chat.ops import moe, moe_kernels
 from tests.kernels import host_build
-from tests.kernels.cases import ALL_ROWS, check
+from tests.kernels.cases import ALL_ROWS, Case, check
 from tests.kernels.moe_cases import down_family, gate_up_family
 
 pytestmark = pytest.mark.skipif(
@@ -65,6 +67,64 @@ def test_a_pick_that_is_no_expert_adds_nothing() -> None:
     (expected,) = host_build.run(dataclasses.replace(case, inputs=none))
     np.testing.assert_array_equal(out, expected)
     assert not np.array_equal(out, whole)
+
+
+def route(logits: np.ndarray, k: int, **more: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Picks and weights by the kernel; `bias`, or `table` and `ids`."""
+    n_rows, n_experts = logits.shape
+    kinds = {"bias": "float32", "table": "int32", "ids": "int32"}
+    case = Case(
+        spec=moe_kernels.route_spec(n_experts, k, 1.5, has_table="table" in more),
+        inputs=((logits, "float32"), *((a, kinds[name]) for name, a in more.items())),
+        n_blocks=n_rows,
+        outputs=(((n_rows, k), "int32"), ((n_rows, k), "float32")),
+        exact=(),
+    )
+    picks, weights = host_build.run(case)
+    return picks, weights
+
+
+def stock_route(logits: np.ndarray, bias: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    scores = moe.route_scores(mx.array(logits))
+    picks = moe.top_experts(scores, mx.array(bias), k)
+    return np.array(picks), np.array(moe.route_weights(scores, picks, 1.5))
+
+
+@pytest.mark.parametrize("n_experts", [8, 72])
+def test_routes_are_those_of_stock_operations(n_experts: int) -> None:
+    rng = np.random.default_rng(0)
+    logits = (8 * rng.standard_normal((6, n_experts))).astype(np.float32)
+    logits[0] = 1.0  # all tied: the lowest ids
+    logits[1, :4] = 50.0
+    logits[2] -= 60.0  # scores near 1e-13
+    bias = np.where(np.arange(n_experts) % 3, 0, rng.uniform(0, 1, n_experts))
+    bias = (0 * bias if n_experts == 8 else bias).astype(np.float32)
+    picks, weights = route(logits, 6, bias=bias)
+    wanted, shares = stock_route(logits, bias, 6)
+    np.testing.assert_array_equal(picks, wanted)
+    np.testing.assert_allclose(weights, shares, rtol=2e-5)
+    for i in range(6):
+        alone = route(logits[i : i + 1], 6, bias=bias)
+        np.testing.assert_array_equal(alone[0], picks[i : i + 1])
+        np.testing.assert_array_equal(alone[1], weights[i : i + 1])
+
+
+def test_routes_of_a_table_and_of_no_numbers() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.standard_normal((2, 8)).astype(np.float32)
+    table = np.array([[1, 2], [7, 0], [3, 9]], np.int32)
+    picks, weights = route(logits, 2, table=table, ids=np.array([1, 2], np.int32))
+    np.testing.assert_array_equal(picks, table[1:])
+    scores = np.sqrt(np.log1p(np.exp(logits[0].astype(np.float64))))[[7, 0]]
+    np.testing.assert_allclose(weights[0], 1.5 * scores / scores.sum(), rtol=1e-6)
+    assert np.isnan(weights[1]).all()  # there is no expert 9
+    logits[1] = np.nan
+    logits[0, 3] = np.nan
+    picks, weights = route(logits, 6, bias=np.zeros(8, np.float32))
+    assert 3 not in picks[0]
+    assert np.isfinite(weights[0]).all()
+    assert len(set(picks[1])) == 6
+    assert np.isnan(weights[1]).all()
 
 
 def test_an_expert_picked_twice_by_a_row_counts_twice() -> None:

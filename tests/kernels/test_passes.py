@@ -33,6 +33,7 @@ KERNELS = {
     *("qmatmul_q8_0", "qmatmul_f16", "moe_gate_up_q8_0", "moe_down_q8_0"),
     *("attn_rows", "attn_row", "attn_decode"),
     *("index_row", "index_query", "index_scores"),
+    *("route", "route_table"),
 }
 
 
