@@ -6,7 +6,8 @@ import sys
 from unittest import mock
 
 from ds4chat import paths
-from tests.scripted_chat import main, make_link
+from ds4chat.cli.main import main
+from tests.scripted_chat import make_link
 
 if __name__ == "__main__":
     with mock.patch.object(paths, "nano_dir", lambda: None):
