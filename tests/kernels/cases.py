@@ -94,15 +94,25 @@ def activations(values: Array, kind: str) -> tuple[Array, NDArray[np.float32]]:
 
 
 def product(
-    backend: str, name: str, n_in: int, n_out: int, kind: str, out_kind: str = "float32"
-) -> Family:
+    backend: str, name: str, n_in: int, n_out: int, kind: str, out_kind: str = "float32",
+    n_groups: int = 1,
+) -> Family:  # fmt: skip
     """`qmatmul` of one format; `kind` is the type of x, `out_kind` that of y."""
     rng = np.random.default_rng((n_in, n_out))
     weight = random_blocks(rng, name, n_out, n_in)
-    sent, held = activations(rng.standard_normal((MAX_ROWS, n_in)).astype(np.float32), kind)
-    exact = qmatmul.reference_float64(held, weight, name, n_in)
+    values = rng.standard_normal((MAX_ROWS, n_groups * n_in)).astype(np.float32)
+    sent, held = activations(values, kind)
+    parts = zip(np.split(held, n_groups, axis=1), np.split(weight, n_groups), strict=True)
+    exact = np.concatenate(
+        [qmatmul.reference_float64(x, w, name, n_in) for x, w in parts], axis=1
+    )
     spec = qmatmul.make_spec(
-        name, n_in, kind, backend=backend, is_bf16_out=out_kind == "bfloat16"
+        name,
+        n_in,
+        kind,
+        backend=backend,
+        is_bf16_out=out_kind == "bfloat16",
+        n_groups=n_groups,
     )
 
     def make(rows: Rows) -> Case:
@@ -114,6 +124,6 @@ def product(
             exact=(exact[list(rows)],),
         )
 
-    shape = f"K{n_in} N{n_out}"
+    shape = f"K{n_in} N{n_out}" + (f" G{n_groups}" if n_groups > 1 else "")
     short = f"{name} {_SHORT[kind]}>{_SHORT[out_kind]}"
     return Family(kernel="qmatmul", format=short, shape=shape, make=make)

@@ -102,8 +102,34 @@ def down_family(
     )
 
 
+def route_family(n_experts: int) -> Family:
+    """`route`: picks and weights; ties are left to the host's tests."""
+    rng = np.random.default_rng(n_experts)
+    logits = (3 * rng.standard_normal((MAX_ROWS, n_experts))).astype(np.float32)
+    bias = rng.uniform(0, 0.5, n_experts).astype(np.float32)
+    scores = np.sqrt(np.logaddexp(logits.astype(np.float64), 0))
+    picks = np.argsort(-(scores + bias), axis=1, kind="stable")[:, :N_PICKS]
+    chosen = np.take_along_axis(scores, picks, axis=1)
+    weights = 1.5 * chosen / chosen.sum(axis=1, keepdims=True)
+    spec = mk.route_spec(n_experts, N_PICKS, 1.5, has_table=False)
+
+    def make(rows: Rows) -> Case:
+        at, n = list(rows), len(rows)
+        return Case(
+            spec=spec,
+            inputs=((logits[at], "float32"), (bias, "float32")),
+            n_blocks=n,
+            outputs=(((n, N_PICKS), "int32"), ((n, N_PICKS), "float32")),
+            exact=(picks[at].astype(np.float64), weights[at]),
+            row_axes=(0, 0),
+        )
+
+    return Family(kernel="route", format="float32", shape=f"E{n_experts}", make=make)
+
+
 def families(backend: str) -> Iterator[Callable[[], Family]]:
     """Flash's formats at its widths, with few experts and outputs to keep references quick."""
+    yield partial(route_family, 256)
     for name in ("IQ2_XXS", "MXFP4", "Q4_K"):
         yield partial(gate_up_family, backend, name, 4096, 72, 12, "bfloat16")
     for name in ("Q2_K", "MXFP4", "Q4_K"):

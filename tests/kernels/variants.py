@@ -26,6 +26,7 @@ def gpu_families(backend: str) -> Iterator[Callable[[], Family]]:
     for name in ("Q8_0", "IQ2_XXS", "Q2_K"):
         yield partial(product, backend, name, 4096, 1000, half, half)
     yield partial(product, backend, "Q8_0", 1024, 4096, half, half)
+    yield partial(product, backend, "Q8_0", 4096, 1024, half, half, 8)
     yield from hyper_cases.families(4096)
     yield from attention_cases.families(backend, 512, 64, 1000)
     yield from moe_cases.families(backend)
