@@ -45,6 +45,7 @@ def test_down(name: str, n_in: int) -> None:
     assert found.is_invariant
 
 
+@pytest.mark.slow
 def test_half_precision() -> None:
     for family in (gate_up_family, down_family):
         found = check(

@@ -90,6 +90,7 @@ def test_prefill_and_other_formats_take_the_reference(host: HostDispatcher) -> N
     assert not host.launched
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_experts(host: HostDispatcher) -> None:
     rng = np.random.default_rng(0)

@@ -19,6 +19,7 @@ from ds4chat.ops import dispatch
 from tests.engines import SMALL
 from tests.kernels import host_build
 from tests.kernels.blocks import nmse
+from tests.kernels.cases import from_bf16
 from tests.kernels.host_dispatch import HostDispatcher
 from tests.make_pair import PairPaths, make_pair
 
@@ -27,7 +28,14 @@ pytestmark = pytest.mark.skipif(
 )
 START = 122  # a row of ratio 128 and rows of ratio 4 are completed soon after
 N_TOKENS = 7
-PAIR = {**SMALL, "ratios": (4, 128), "n_hash": 1, "n_stages": 1, "target_layers": (0, 1)}
+PAIR = {
+    **SMALL,
+    "sinkhorn_rounds": 20,
+    "ratios": (4, 128),
+    "n_hash": 1,
+    "n_stages": 1,
+    "target_layers": (0, 1),
+}
 KERNELS = {
     *("hyper_post_24", "hyper_pre_24", "hyper_post_4", "hyper_pre_4"),
     *("qmatmul_q8_0", "qmatmul_f16", "moe_gate_up_q8_0", "moe_down_q8_0"),
@@ -105,10 +113,14 @@ def test_rows_of_a_pass_are_those_of_single_steps(
     assert set(host.launched) >= KERNELS
 
 
+@pytest.mark.parametrize(
+    ("dtype", "bound"),
+    [(mx.bfloat16, 1e-3), pytest.param(mx.float32, 1e-8, marks=pytest.mark.slow)],
+)
 def test_passes_and_drafts_are_those_of_stock_operations(
-    host: HostDispatcher, paths: PairPaths
+    host: HostDispatcher, paths: PairPaths, dtype: mx.Dtype, bound: float
 ) -> None:
-    runner = opened(paths, mx.float32)
+    runner = opened(paths, dtype)
     timeline = begun(runner)
     state = timeline.logical_state()
     found, after = passes(runner, state, (1, 6))
@@ -118,7 +130,12 @@ def test_passes_and_drafts_are_those_of_stock_operations(
     dispatch.use(dispatch.Dispatcher(backend="reference"))
     wanted, end = passes(runner, state, (1, 6))
     theirs = np.array(runner.drafter.propose(timeline.rings, 5, START).logits)
-    assert nmse(found, wanted.astype(np.float64)) < 1e-4
-    assert nmse(ours, theirs.astype(np.float64)) < 1e-4
+    assert nmse(found, wanted.astype(np.float64)) < bound
+    assert nmse(ours, theirs.astype(np.float64)) < bound
     for name, part in end.items():  # now and then a value rounds to another code
-        assert nmse(after[name], part.astype(np.float64)) < 1e-4, name
+        assert nmse(values(after[name]), values(part).astype(np.float64)) < 1e-3, name
+
+
+def values(part: NDArray[Any]) -> NDArray[np.float32]:
+    """A part of a state as float32; bf16 comes as its bits."""
+    return from_bf16(part) if part.dtype == np.uint16 else part

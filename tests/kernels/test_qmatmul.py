@@ -29,7 +29,15 @@ SUBSETS = (
     (0, 2, 3, 4, 5, 6, 7),
 )
 
-SLOW_HALVES = ("Q4_K", "MXFP4", "F16", "BF16", "F32")  # to compile them all takes long
+SLOW_HALVES = (
+    "Q4_K",
+    "Q2_K",
+    "IQ2_XXS",
+    "MXFP4",
+    "F16",
+    "BF16",
+    "F32",
+)  # to compile them all takes long
 VARIANTS = [
     *((name, "float32") for name in FORMATS),
     *((name, "bfloat16") for name in FORMATS if name not in SLOW_HALVES),
@@ -53,7 +61,7 @@ def test_product_is_close_and_ignores_other_rows(name: str, kind: str, n_out: in
     assert found.is_invariant
 
 
-@pytest.mark.parametrize("name", ["Q8_0", "IQ2_XXS"])
+@pytest.mark.parametrize("name", ["Q8_0", pytest.param("IQ2_XXS", marks=pytest.mark.slow)])
 def test_short_rows_use_fewer_simdgroups_a_tile(name: str) -> None:
     n_in = qmatmul.STAGE_VALUES[name] // 2
     family = product("host", name, n_in, 150, "bfloat16", "bfloat16")

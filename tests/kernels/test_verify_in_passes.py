@@ -28,7 +28,14 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def runner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
-    pair = {**SMALL, "ratios": (4,), "n_hash": 0, "n_stages": 1, "target_layers": (0,)}
+    pair = {
+        **SMALL,
+        "sinkhorn_rounds": 20,
+        "ratios": (4,),
+        "n_hash": 0,
+        "n_stages": 1,
+        "target_layers": (0,),
+    }
     engine: Engine = open_half(tmp_path_factory.mktemp("pair"), seed=8, quant="q8_0", **pair)
     yield Runner(engine.runner.target, None, is_row_exact=True)
     engine.close()
