@@ -48,7 +48,11 @@ class Source:
     """All conversations of a mix on one device, and plans of epochs over them."""
 
     def __init__(self, sets: dict[str, data.Tokens], device: torch.device, rows: int = ROWS):
-        self._sets, self._device, self._n_rows = sets, device, rows
+        self.sets, self._device, self._n_rows = sets, device, rows
+
+    def also(self, name: str, tokens: data.Tokens) -> Source:
+        """The same with one more set."""
+        return Source({**self.sets, name: tokens}, self._device, self._n_rows)
 
     def epoch(self, seed: int, share: dict[str, float]) -> Iterator[Batch]:
         """Batches of one pass.
@@ -72,7 +76,7 @@ class Source:
         self, rng: np.random.Generator, share: dict[str, float]
     ) -> list[tuple[str, np.ndarray]]:
         out = []
-        for name, tokens in self._sets.items():
+        for name, tokens in self.sets.items():
             n = len(tokens.lengths)
             want = int(n * share.get(name, 1.0))
             order = np.concatenate([rng.permutation(n) for _ in range(want // n + 1)])[:want]
@@ -83,7 +87,7 @@ class Source:
         """Chosen conversations back to back in the order of the sets."""
         parts, starts, ends, at = [], [], [], 0
         for name, order in chosen:
-            t = self._sets[name]
+            t = self.sets[name]
             parts.append(t.flat)
             starts.append(t.starts[:-1][order] + at)
             ends.append(t.starts[1:][order] + at)

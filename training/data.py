@@ -2,7 +2,7 @@
 
 A conversation is `BOS [system] (U question A /T answer E)*`; with thinking, `A T thought /T
 answer E`. Every stored token carries its role as a *target*: 0 never learned, 1 the user's
-text, 2 the reply. Token in the low 13 bits, role above.
+text, 2 the reply, 3 what must become unlikely (`loops`). Token in the low 13 bits, role above.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from training.pycode import python
 from training.thoughts import thought
 
 ROLE_SHIFT, ID_MASK = 13, (1 << 13) - 1
-USER_ROLE, REPLY_ROLE = 1, 2
+USER_ROLE, REPLY_ROLE, UNLIKELY_ROLE = 1, 2, 3
 MAX_TOKENS = 384
 
 # Examples of each exact kind; no phrasing comes above 0.2 % of the mix (tested).

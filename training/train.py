@@ -3,7 +3,8 @@
     python -m training.train --corpus C.jsonl.zst --prepared DIR --out DIR --minutes 13
 
 The schedule follows the clock: constant rates, then a linear fall to zero over the last 45 %;
-from 75 % on weights are rounded as stored and the FP8 / FP4 round trips are on.
+from 75 % on weights are rounded as stored and the FP8 / FP4 round trips are on; from 85 % on
+the target's own loops are among the data, to be unlearned.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from training import batches, checkpoint, data, ops, tokenizer
+from training import batches, checkpoint, data, loops, ops, tokenizer
 from training.batches import Batch
 from training.config import NANO, ModelConfig
 from training.hashing import balanced_tables
@@ -32,6 +33,9 @@ SHARES = {
 }
 INDEX_FROM_TOKENS = 512
 BIAS_RATE = 1e-3
+LOOPS_FROM, LOOPS_SECONDS, UNLIKELY_WEIGHT = 0.85, 15.0, 1.0
+LOOPS_SHARE = 0.04
+"""Part of the tokens of the last stage that lies in looping replies."""
 
 
 def shifted(b: Batch) -> tuple[Tensor, Tensor]:
@@ -52,9 +56,14 @@ def losses(
 
 
 def weighted(loss: Tensor, roles: Tensor, user_weight: float) -> Tensor:
-    """Mean loss with replies at 1 and the user's text at `user_weight`."""
+    """Mean loss with replies at 1 and the user's text at `user_weight`.
+
+    Marked repeats add the mean of -log(1 - p), weighted by their share of the learned tokens.
+    """
     w = (roles == data.REPLY_ROLE).float() + user_weight * (roles == data.USER_ROLE).float()
-    return (loss * w).sum() / w.sum().clamp_min(1.0)
+    is_bad = (roles == data.UNLIKELY_ROLE).float()
+    unlikely = -torch.log1p(-torch.exp(-loss).clamp(max=0.9999)) * is_bad
+    return (loss * w + UNLIKELY_WEIGHT * unlikely).sum() / (w + is_bad).sum().clamp_min(1.0)
 
 
 @torch.no_grad()
@@ -102,6 +111,8 @@ class Trainer:
         self.device = model.token_embd.device
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         self.step, self.n_tokens, self.sim = 0, 0, False
+        self.has_loops = False
+        self.shares = {stage: dict(share) for stage, share in SHARES.items()}
         self.begin = self.saved = 0.0
 
     def rates(self, progress: float) -> Rates:
@@ -137,6 +148,8 @@ class Trainer:
         epoch = 0
         while self.spent() < 1.0:
             stage = "chat" if self.spent() >= CHAT_FROM else "language"
+            if self.is_loop_time():
+                source = self.with_loops(source)
             self.one_epoch(source, held, epoch, stage)
             epoch += 1
         self.sim = self.opt.is_rounding = True
@@ -144,6 +157,20 @@ class Trainer:
         figures = validate(self.model, held, self.dtype, self.sim)
         self.log(event="done", step=self.step, epochs=epoch, n_tokens=self.n_tokens, **figures)
         self.save()
+
+    def is_loop_time(self) -> bool:
+        """Whether looping replies are to be looked for now."""
+        return not self.has_loops and self.spent() >= LOOPS_FROM
+
+    def with_loops(self, source: batches.Source) -> batches.Source:
+        """The same data with the target's own looping replies among it."""
+        self.has_loops = True
+        found = loops.collect(self.model, source.sets, LOOPS_SECONDS, self.dtype, self.log)
+        if not len(found.lengths):
+            return source
+        total = sum(len(t.flat) for t in source.sets.values())
+        self.shares["chat"]["loops"] = LOOPS_SHARE * total / len(found.flat)
+        return source.also("loops", found)
 
     def spent(self) -> float:
         """Part of the minutes that has passed."""
@@ -154,9 +181,10 @@ class Trainer:
     ) -> None:
         """Steps until the data, the stage or the time ends."""
         recent = []
-        for b in source.epoch(self.a.seed * 100 + epoch, SHARES[stage]):
+        for b in source.epoch(self.a.seed * 100 + epoch, self.shares[stage]):
             spent = self.spent()
-            if spent >= 1.0 or (stage == "language" and spent >= CHAT_FROM):
+            is_next = stage == "language" and spent >= CHAT_FROM
+            if spent >= 1.0 or is_next or self.is_loop_time():
                 return
             if spent >= ROUND_FROM and not self.sim:
                 self.sim = self.opt.is_rounding = True
