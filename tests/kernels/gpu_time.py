@@ -17,11 +17,13 @@ import mlx.core as mx
 import numpy as np
 
 from ds4chat.formats.quants.base import format_named
+from ds4chat.ops.attention_kernels import decode
 from ds4chat.ops.dispatch import Dispatcher, use
 from ds4chat.ops.hyper import HyperWeights, Mix
 from ds4chat.ops.hyper_kernels import Flow, read, write
 from ds4chat.ops.moe_kernels import ExpertBlocks, down, gate_up
 from ds4chat.ops.qmatmul import BlockWeight, qmatmul
+from ds4chat.ops.rope import RopeTable
 from tests.kernels.blocks import random_blocks
 
 N_COPIES = 8
@@ -224,6 +226,40 @@ def _write_read(
 ) -> mx.array:
     flow = write(Flow(streams=streams), mix, x, readers[i])
     return read(flow, readers[i], norm, mx.bfloat16)[0]
+
+
+def _attention(wanted: str) -> Iterator[Timed]:
+    """Decode attention of 64 heads over a ring of 136 rows and some compressed rows."""
+    for n_keys in (64, 504):
+        label = f"attention H64 d512 keys {136 + n_keys}"
+        if wanted not in label:
+            continue
+        parts = [
+            [mx.random.normal((n, 512)).astype(mx.bfloat16) for n in (136, n_keys)]
+            for _ in range(N_COPIES)
+        ]
+        mx.eval(parts)
+        for rows in (1, 6):
+            yield Timed(
+                label=f"{label} rows {rows}",
+                launch=partial(_attend, parts, mx.zeros((rows, 137 + n_keys)), _angles(rows)),
+                n_bytes=(136 + n_keys) * 512 * 2,
+                n_copies=N_COPIES,
+                x=_x(rows, 64 * 512),
+            )
+
+
+def _angles(rows: int) -> RopeTable:
+    return RopeTable(cos=mx.ones((rows, 32)), sin=mx.zeros((rows, 32)))
+
+
+def _attend(
+    parts: Sequence[Sequence[mx.array]], mask: mx.array, table: RopeTable, x: mx.array, i: int
+) -> mx.array:
+    window, keys = parts[i]
+    made = decode(x, window, keys, mask, mx.zeros(64), table, eps=1e-6, dtype=mx.bfloat16)
+    assert made is not None, "the attention kernel is not used here"
+    return made
 
 
 def _stock_experts(wanted: str) -> Iterator[Timed]:

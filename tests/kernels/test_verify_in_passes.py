@@ -101,7 +101,7 @@ def test_not_without_kernels(runner: Runner) -> None:
     ("name", "after", "is_proven"),
     [
         ("index_scores", 0, False),  # a sum over the context
-        ("attn_rows", 0, True),  # the stock operation is tried in its place
+        pytest.param("attn_rows", 0, True, marks=pytest.mark.slow),  # stock in its place
         pytest.param("attn_rows", 9, False, marks=pytest.mark.slow),  # while it is tried
     ],
 )
