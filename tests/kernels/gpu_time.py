@@ -79,7 +79,7 @@ def time_all(backend: str, wanted: str, deadline: float) -> list[dict[str, Any]]
 
 def everything(wanted: str) -> Iterator[Timed]:
     """All that is timed."""
-    for maker in (_products, _experts, _streams, _stock, _stock_experts):
+    for maker in (_products, _experts, _streams, _attention, _stock, _stock_experts):
         yield from (t for t in maker(wanted))
 
 
