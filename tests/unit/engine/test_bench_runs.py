@@ -85,7 +85,7 @@ def test_verify_knows_whether_rows_keep_their_bits(
 
     monkeypatch.setattr(Runner, "evaluate_rows", spoil)
     spoilt = [s for s in bench_runs.verify(engine, 30, 0) if s.case != bench_runs.COPY]
-    assert [s.is_identical for s in spoilt] == [True] + [False] * 7
+    assert {s.case for s in spoilt if s.is_identical} == {"T(1)"}
 
 
 @pytest.fixture(scope="module")
