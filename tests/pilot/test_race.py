@@ -222,7 +222,7 @@ async def test_a_race_that_is_over_is_not_drawn_again(
 
 async def test_a_difference_is_called_a_defect(open_chat: OpenChat) -> None:
     async with open_chat(Reply(answer=TEXT)) as chat:
-        await open_race(chat)
+        screen = await open_race(chat)
         race = await finished(chat)
         other = race.plain.tokens[4]
         end = race.spec.end
@@ -232,6 +232,7 @@ async def test_a_difference_is_called_a_defect(open_chat: OpenChat) -> None:
         race.spec.end = type(end)(
             turn_id=end.turn_id, reason=end.reason, usage=end.usage, ids=tuple(ids)
         )
+        screen._drawn = None  # it ended otherwise than it was drawn
         await chat.until(lambda: "DIFFERENT at token 5" in chat.picture())
         assert repr(other.text) in chat.picture()
         assert "defect" in chat.picture()
@@ -251,6 +252,25 @@ async def test_card_and_report_are_saved(
         assert len(found["lanes"]["plain"]) == race_of(chat).plain.n_tokens
         assert "identical" in saved["txt"].read_text()
         assert any("Saved" in hint for hint in chat.hints())
+
+
+async def test_the_letters_work_as_the_line_of_keys_prints_them(
+    open_chat: OpenChat, isolated_environment: Path
+) -> None:
+    async with open_chat(Reply(answer=TEXT), size=(120, 40)) as chat:
+        screen = await open_race(chat)
+        await finished(chat)
+        await chat.press("S", "W")
+        saved = {p.name.partition(".")[2] for p in isolated_environment.rglob("race-*")}
+        assert saved == {"report.json", "svg", "txt"}
+        object.__setattr__(screen._look, "clock", lambda: 0.0)
+        await chat.press("P")
+        assert screen.replay is not None
+        await chat.press("R")
+        await chat.until(lambda: race_of(chat).n_starts == 2)
+        await finished(chat)
+        await chat.press("Q")
+        await chat.until(lambda: isinstance(chat.app.screen, ChatScreen))
 
 
 async def test_slash_card_shows_and_writes(open_chat: OpenChat, tmp_path: Path) -> None:

@@ -54,12 +54,12 @@ class RaceScreen(Screen[None]):
     CSS_PATH = "race.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "pause", "pause or go on", show=False, priority=True),
-        Binding("r", "again", "race again", show=False),
-        Binding("p", "replay", "replay at true speed", show=False),
+        Binding("r,R", "again", "race again", show=False),
+        Binding("p,P", "replay", "replay at true speed", show=False),
         Binding("f4,alt+4", "cycle_colours", "what the colours mean", show=False),
-        Binding("s", "save_card", "save the speed card", show=False),
-        Binding("w", "save_report", "save a report", show=False),
-        Binding("escape,q,f5,alt+5,ctrl+c", "leave", "back", show=False, priority=True),
+        Binding("s,S", "save_card", "save the speed card", show=False),
+        Binding("w,W", "save_report", "save a report", show=False),
+        Binding("escape,q,Q,f5,alt+5,ctrl+c", "leave", "back", show=False, priority=True),
         Binding("ctrl+q", "app.quit", "quit", show=False, priority=True),
     ]
 
