@@ -115,7 +115,7 @@ def _row(summary: Summary, now_s: float) -> str:
     about = summary.trouble or summary.first
     kv = f" + {_size(summary.kv_bytes)} KV" if summary.kv_bytes else ""
     parts = (
-        f"{summary.n_turns} turns",
+        "1 turn" if summary.n_turns == 1 else f"{summary.n_turns} turns",
         _size(summary.text_bytes) + kv,
         f"{_age(now_s - summary.changed_s)} ago",
         summary.model,

@@ -52,6 +52,14 @@ def test_list(run: Run) -> None:
     assert preview.strip() == "Write quicksort\ufffd[2J"
 
 
+def test_a_session_of_one_turn_has_one_turn(run: Run, library: Library) -> None:
+    session = library.create("short")
+    build.say(session, "Hello")
+    session.close()
+    _, out, _ = run("list")
+    assert "\n    1 turn · " in out
+
+
 def test_list_as_json(run: Run, library: Library) -> None:
     status, out, _ = run("list", "--json")
     (row,) = json.loads(out)
