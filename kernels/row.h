@@ -8,11 +8,11 @@ INLINE float sum_lanes(float v) {
 INLINE float largest(float a, float b) { return b > a ? b : a; }
 INLINE float size_of(float v) { return v < 0.0f ? -v : v; }
 
-// Interleaved pairs of the last 2 * half channels of a row of `n` turn by the row's angles.
+// Interleaved pairs of the last n_pairs pairs of channels of a row of `n` turn by the row's angles.
 INLINE void turn_row(SHARED_PTR float* row, int n, const GLOBAL float* cosines,
-                     const GLOBAL float* sines, int half, unsigned lane, float sign) {
-  SHARED_PTR float* pairs = row + n - 2 * half;
-  for (int i = (int)lane; i < half; i += 32) {
+                     const GLOBAL float* sines, int n_pairs, unsigned lane, float sign) {
+  SHARED_PTR float* pairs = row + n - 2 * n_pairs;
+  for (int i = (int)lane; i < n_pairs; i += 32) {
     const float a = pairs[2 * i], b = pairs[2 * i + 1];
     const float c = cosines[i], s = times(sign, sines[i]);
     pairs[2 * i] = plus(times(a, c), -times(b, s));

@@ -123,12 +123,12 @@ INLINE void load_x(const GLOBAL T* x, wide at, unsigned t, bool is_live,
 #endif
 }
 
-// c += 16 k-slots: pairs 2 * half and 2 * half + 1 of both columns, all limbs that matter.
+// c += 16 k-slots: pairs 2 * side and 2 * side + 1 of both columns, all limbs that matter.
 INLINE void multiply_limbs(PRIVATE float* c, PRIVATE const unsigned* wa,
-                           PRIVATE const unsigned* wb, PRIVATE const unsigned* b, int half) {
+                           PRIVATE const unsigned* wb, PRIVATE const unsigned* b, int side) {
   UNROLL for (int i = 0; i < W_LIMBS; i++) {
     UNROLL for (int j = 0; j < X_LIMBS; j++) {
-      const int low = 4 * i + 2 * half, from = 4 * j + 2 * half;
+      const int low = 4 * i + 2 * side, from = 4 * j + 2 * side;
       if (i + j < 3)
         multiply_tiles(c, wa[low], wb[low], wa[low + 1], wb[low + 1], b[from], b[from + 1]);
     }
@@ -146,9 +146,9 @@ INLINE void add_scaled(PRIVATE float* acc, PRIVATE const float* c, float d_low, 
 #define ONES 0x3f803f80u
 
 // Sum of the lane's x over 16 or 32 k-slots, as columns of a product with ones.
-INLINE void sum_x(PRIVATE float* c, PRIVATE const unsigned* b, int half) {
+INLINE void sum_x(PRIVATE float* c, PRIVATE const unsigned* b, int side) {
   UNROLL for (int j = 0; j < X_LIMBS; j++)
-    multiply_tiles(c, ONES, ONES, ONES, ONES, b[4 * j + 2 * half], b[4 * j + 2 * half + 1]);
+    multiply_tiles(c, ONES, ONES, ONES, ONES, b[4 * j + 2 * side], b[4 * j + 2 * side + 1]);
 }
 
 // One group of 32 values. `low` and `high` are the lane's columns in the stage.

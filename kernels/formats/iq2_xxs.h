@@ -45,10 +45,10 @@ INLINE unsigned sign_nibbles(unsigned code) {  // bit 2 of nibble i: value i is 
   v = (v | (v << 6)) & 0x03030303u;
   return ((v | (v << 3)) & 0x11111111u) << 2;
 }
-INLINE void load_tables(SHARED_PTR unsigned* table, unsigned thread, unsigned n_threads) {
-  for (unsigned i = thread; i < 256; i += n_threads)
+INLINE void load_tables(SHARED_PTR unsigned* table, unsigned who, unsigned n_threads) {
+  for (unsigned i = who; i < 256; i += n_threads)
     table[i] = spread_pairs((iq2_grid[i / 2] >> (16 * (i & 1))) & 0xffffu);
-  for (unsigned i = thread; i < 128; i += n_threads) table[256 + i] = sign_nibbles(i);
+  for (unsigned i = who; i < 128; i += n_threads) table[256 + i] = sign_nibbles(i);
 }
 
 IN_REGISTER(upper_plus, 0x00424141u);

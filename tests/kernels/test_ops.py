@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -190,3 +191,19 @@ def test_another_text_has_another_name() -> None:
         for kind in ("float32", "bfloat16")
     ]
     assert len({read_text(spec, "cuda", kernels_dir()).name for spec in specs}) == 4
+
+
+METAL_WORDS = (
+    *("half", "bfloat", "uchar", "ushort", "uint", "ulong", "kernel", "vertex", "fragment"),
+    *("device", "constant", "threadgroup", "thread", "sampler", "texture", "ray_data"),
+)
+
+
+def test_no_name_is_a_word_of_metal() -> None:
+    folder = kernels_dir()
+    files = [*folder.glob("*.kernel"), *folder.glob("formats/*.h"), *folder.glob("*.h")]
+    shared = [f for f in files if not f.name.startswith(("prelude_", "cpu_"))]
+    assert len(shared) > 15
+    for file in shared:
+        code = re.sub(r"//.*", "", file.read_text())
+        assert not re.findall(rf"\b(?:{'|'.join(METAL_WORDS)})\b", code), file.name
