@@ -114,6 +114,20 @@ async def test_edit_and_resend_replaces_the_turn_and_what_follows(open_chat: Ope
         assert [m.text for m in chat.engine.sent(Submit)[-1].messages][:2] == ["first", "Yes."]
 
 
+async def test_leaving_an_edit_empties_the_prompt_but_keeps_what_was_typed(
+    open_chat: OpenChat,
+) -> None:
+    async with open_chat() as chat:
+        await chat.ask("first")
+        await chat.press("alt+up", "e")
+        assert chat.prompt.text == "first"
+        await chat.press("escape")
+        assert chat.prompt.text == ""
+        await chat.press("alt+up", "e", "!", "escape")
+        assert chat.prompt.text == "first!"
+        assert chat.chat.editing is None
+
+
 async def test_editing_in_mid_reply_stops_it_first(open_chat: OpenChat) -> None:
     async with open_chat(Reply(answer=LONG, holds=(1,)), Reply(answer="Yes.")) as chat:
         await chat.send("go")

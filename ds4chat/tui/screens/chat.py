@@ -328,8 +328,16 @@ class ChatScreen(KeepingScreen):
 
     def action_stop(self) -> None:
         """Stop the reply or the load; else leave what was begun."""
-        if not (self.chat.stop() or self.leave_turns() or self.chat.stop_editing()):
+        if not (self.chat.stop() or self.leave_turns() or self._leave_edit()):
             self.escape_idle()
+
+    def _leave_edit(self) -> bool:
+        """Leave the edit of a turn; its question goes from the prompt where it is untouched."""
+        editing = self.chat.editing
+        turn = self.chat.conversation.find(editing) if editing is not None else None
+        if turn is not None:
+            self._prompt.drop(turn.question)
+        return self.chat.stop_editing()
 
     def action_interrupt(self) -> None:
         """Copy what is selected, else stop, else quit when pressed twice."""

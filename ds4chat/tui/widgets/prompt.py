@@ -107,6 +107,11 @@ class PromptArea(TextArea, inherit_bindings=False):
         joined = f"{text}\n{self.text}" if self.text.strip() else text
         self.load(joined)
 
+    def drop(self, text: str) -> None:
+        """Empty the prompt where it holds just this text."""
+        if self.text == safe(text):
+            self.load("")
+
     def load(self, text: str) -> None:
         """Replace the whole text; the cursor goes to its end."""
         self.text = safe(text)
