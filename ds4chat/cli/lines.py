@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from ds4chat.protocol.types import FinishReason, Message, ModelInfo, Role, Think
 
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 128 + signal.SIGINT
 GREETING = "Plain line mode: one line is one message; Ctrl+C stops a reply, Ctrl+D leaves."
+
+_COMMAND = re.compile(r"/[A-Za-z][A-Za-z-]*(\s.*)?")  # what the full screen takes as one
 
 _STATUS = {
     FinishReason.CANCELLED: EXIT_INTERRUPTED,
@@ -167,6 +170,12 @@ def line_mode(
 
 
 def _ask(dialog: Dialog, printer: Printer, line: str) -> None:
+    if _COMMAND.fullmatch(line):
+        printer.fail(
+            f"{line.split(maxsplit=1)[0]} is a command of the full screen; it was not sent",
+            "A space before it makes it a message; Ctrl+D leaves.",
+        )
+        return
     try:
         dialog.ask(line)
     except EngineError:

@@ -173,6 +173,16 @@ def test_a_dumb_terminal_gets_plain_lines(dumb: Terminal) -> None:
     assert "\x1b" not in dumb.raw
 
 
+def test_plain_lines_do_not_send_a_command_to_the_model(dumb: Terminal) -> None:
+    dumb.until_shown("> ")
+    dumb.write("/help me\n")
+    dumb.until_shown("/help is a command of the full screen; it was not sent")
+    dumb.write("say /usr/bin\n")
+    dumb.until_shown("/usr/bin\r\n> ")
+    dumb.write("\x04")
+    assert dumb.end() == 0
+
+
 def test_an_interrupt_stops_a_reply_and_at_the_prompt_leaves(dumb: Terminal) -> None:
     dumb.until_shown("> ")
     dumb.write("endless\n")
