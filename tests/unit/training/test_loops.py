@@ -14,7 +14,7 @@ from tests.unit.training.test_overfit import SMALL  # noqa: E402
 from training import batches, data, loops  # noqa: E402
 from training import train as train_  # noqa: E402
 from training.batches import Batch  # noqa: E402
-from training.model import Target  # noqa: E402
+from training.model import Target, Trace  # noqa: E402
 from training.runlog import Log  # noqa: E402
 
 
@@ -59,7 +59,7 @@ def test_marked_tokens_become_unlikely(tmp_path: Path) -> None:
 def probability(model: Target, b: Batch) -> tuple[float, float]:
     """Mean probability of the tokens from place 12 on, and of those before."""
     with torch.no_grad():
-        loss, _ = train_.losses(model, b, torch.float32, False, train_.Trace())
+        loss, _ = train_.losses(model, b, torch.float32, False, Trace())
     p = torch.exp(-loss).view(b.shape)[:, :-1]
     return p[:, 11:].mean().item(), p[:, :11].mean().item()
 
