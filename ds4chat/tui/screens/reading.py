@@ -100,6 +100,7 @@ class ReadingScreen(Screen[None]):
         self.transcript.mark_turn(ids[max(0, at)])
         self.transcript.focus()
         self._keybar.show_turn_keys(True)
+        self._hints.clear()  # it would hide the keys
 
     def leave_turns(self) -> bool:
         """Mark no turn and go back to the prompt; False if none was marked."""
