@@ -135,7 +135,7 @@ def _read(path: Path) -> str:
 
 def _replace(path: Path, text: str) -> None:
     data = text.encode("utf-8")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = path.stat().st_mode & 0o777 if path.exists() else _NEW_MODE
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

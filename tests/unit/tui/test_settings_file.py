@@ -96,6 +96,7 @@ def test_the_file_is_made_replaced_and_followed(tmp_path: Path) -> None:
     keep(path, "temp", 0.5)
     assert settings.load({}, config_file=path, environ={}).temp == 0.5
     assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
     path.chmod(0o640)
     link = tmp_path / "link.toml"
     link.symlink_to(path)
