@@ -16,6 +16,7 @@ from pathlib import Path
 from ds4chat import paths
 from ds4chat.cli.doctor_finding import Finding, fail, ok, warn
 from ds4chat.errors import SessionFileError
+from ds4chat.formats.show import size_text
 from ds4chat.store import lock, transcripts
 from ds4chat.store.library import Library
 
@@ -117,7 +118,7 @@ def check_sessions(root: Path, progress: OnProgress) -> list[Finding]:
         return [fail(SESSIONS, "folder", error.message, error.hint or "Check its permissions.")]
     kv = sum(summary.kv_bytes for summary in found)
     text = sum(summary.text_bytes for summary in found)
-    words = f"{len(found)}, {text / _GIB:.2f} GiB text, {kv / _GIB:.2f} GiB KV snapshots"
+    words = f"{len(found)}, {size_text(text)} text, {size_text(kv)} KV snapshots"
     saved = ok(SESSIONS, "saved", words + (f"; {deleted} in the trash" if deleted else ""))
     n_bad, n_open, n_read = _count(library, progress)
     findings = [saved, _health(n_bad, n_read, len(found))]
