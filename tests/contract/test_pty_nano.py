@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,16 @@ def test_it_opens_alone_answers_and_is_resumed(tmp_path: Path) -> None:
     events = [json.loads(line) for line in again.splitlines()]
     (started,) = [event for event in events if event["event"] == "start"]
     assert started["n_cached"] > 0
+
+
+def test_the_sample_session_goes_on_without_reading_again(tmp_path: Path) -> None:
+    shutil.copytree(paths.samples_dir() / "v1-nano", tmp_path / "v1-nano")
+    said = answer("-r", "v1-nano", "--sessions", str(tmp_path), "-p", "Thank you!", "--json")
+    events = [json.loads(line) for line in said.splitlines()]
+    (started,) = [event for event in events if event["event"] == "start"]
+    assert started["n_prompt"] - started["n_cached"] < 12
+    (done,) = [event for event in events if event["event"] == "receipt"]
+    assert done["reason"] == "stop"
 
 
 def test_one_shot_answers_are_the_same_plain_and_speculative() -> None:
