@@ -14,6 +14,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -25,6 +26,7 @@ FILE_NAME = "lock"
 _MAX_BYTES = 4096
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _TRIES = 8
+_TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):[\d.]+Z")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +43,8 @@ class Owner:
         return cls(pid=os.getpid(), host=platform.node(), started=now)
 
     def __str__(self) -> str:
-        return f"process {self.pid} on {self.host} since {self.started}"
+        since = _TIME.sub(r"  UTC", self.started)
+        return f"process {self.pid} on {self.host} since {since}"
 
 
 NOBODY = Owner(pid=0, host="an unknown machine", started="an unknown time")

@@ -8,6 +8,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -174,3 +175,9 @@ def test_somebody_who_only_looks_does_not_make_a_dead_owner_live(tmp_path: Path)
                 fcntl.flock(looking, fcntl.LOCK_UN)
 
         assert isinstance(lock.claim(tmp_path, ME, Meddling(meddle)), SessionLock)
+
+
+def test_an_owner_is_named_with_a_time_that_reads_well() -> None:
+    owner = Owner(pid=7, host="box", started="2026-11-29T22:28:36.853Z")
+    assert str(owner) == "process 7 on box since 2026-11-29 22:28 UTC"
+    assert str(replace(owner, started="then")) == "process 7 on box since then"
