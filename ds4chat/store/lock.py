@@ -43,7 +43,7 @@ class Owner:
         return cls(pid=os.getpid(), host=platform.node(), started=now)
 
     def __str__(self) -> str:
-        since = _TIME.sub(r"  UTC", self.started)
+        since = _TIME.sub(r"\1 \2 UTC", self.started)
         return f"process {self.pid} on {self.host} since {since}"
 
 
