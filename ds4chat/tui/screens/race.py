@@ -124,7 +124,8 @@ class RaceScreen(Screen[None]):
         race = self.race
         if not race.is_over or self.replay is not None:
             return None
-        return race.n_starts, len(race.recorded), race.phase
+        sizes = tuple(view.size for view in self._views.values())
+        return race.n_starts, len(race.recorded), race.phase, sizes
 
     def _begin(self) -> None:
         self._start_shown = self.race.n_starts
