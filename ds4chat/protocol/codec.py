@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import types
 import typing
 from collections.abc import Hashable
@@ -16,7 +17,13 @@ from ds4chat.protocol import commands, events
 from ds4chat.protocol.commands import Command
 from ds4chat.protocol.events import Event
 
-MAX_LINE_BYTES = 64 * 1024 * 1024
+MAX_LINE_BYTES = 16 * 1024 * 1024
+FREE_LINE_BYTES, MAX_PARTS = 2 * 1024 * 1024, 262_144
+"""A line longer than the first may hold so many lists, objects and texts. They are what makes a
+line large in memory: an empty list of 3 bytes takes 64. Numbers, such as the ids of a long
+context, are not counted."""
+
+_TEXT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 
 _COMMANDS: dict[str, type[Any]] = {c.__name__: c for c in typing.get_args(commands.Command)}
 _EVENTS: dict[str, type[Any]] = {e.__name__: e for e in typing.get_args(events.Event)}
@@ -46,11 +53,19 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def _n_parts(line: str) -> int:
+    """Lists, objects and texts of a line; what stands in a text does not count."""
+    bare, n_texts = _TEXT.subn("", line)
+    return n_texts + bare.count("[") + bare.count("{")
+
+
 def _decode(line: str, kinds: dict[str, type[Any]], what: str) -> Any:
     if len(line) > MAX_LINE_BYTES:
         raise ProtocolError(
             f"{what} line of {len(line):,} bytes; the limit is {MAX_LINE_BYTES:,}"
         )
+    if len(line) > FREE_LINE_BYTES and _n_parts(line) > MAX_PARTS:
+        raise ProtocolError(f"{what} line of more than {MAX_PARTS:,} parts: {line[:80]!r}")
     try:
         fields = json.loads(line)
     except (ValueError, RecursionError) as error:

@@ -25,6 +25,7 @@ from ds4chat.formats.values import ARRAY, MAX_WALKED, STRING
 from ds4chat.formats.vocab import read_tokenizer
 from ds4chat.model.metadata import read_target_config
 from ds4chat.protocol import codec
+from ds4chat.protocol.commands import Tokenize
 from ds4chat.store import codec as store_codec
 from ds4chat.store.records import Asked, BranchRenamed, Entry, Forked, Record
 from ds4chat.store.tree import Tree
@@ -328,3 +329,11 @@ def test_a_list_that_is_taken_whole_is_short(tmp_path: Path) -> None:
         assert reader.integers("k") is None
         assert reader.integers("k", count=2) == (1, 1)
         assert reader.problems == ["key k has 70,000 entries; at most 65,536 wanted"]
+
+
+def test_a_long_line_may_hold_much_text_but_not_many_lists() -> None:
+    command = Tokenize(request_id=1, text='[{"' * 400_000)
+    assert codec.decode_command(codec.encode(command)) == command
+    many = f'{{"type": "Tokenize", "request_id": 1, "text": [{"[]," * 800_000}[]]}}'
+    with pytest.raises(ProtocolError, match="parts"):
+        codec.decode_command(many)
