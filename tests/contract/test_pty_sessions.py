@@ -140,9 +140,9 @@ def test_a_killed_program_keeps_the_partial_text(
     assert [turn.reason for turn in ended] == [FinishReason.ERROR, FinishReason.LENGTH]
 
 
-def test_the_sample_session_is_replayed_without_a_model() -> None:
+@pytest.mark.parametrize("name", Library(paths.samples_dir()).names())
+def test_a_sample_session_is_replayed_without_a_model(name: str) -> None:
     samples = paths.samples_dir()
-    (name,) = Library(samples).names()
     first = Library(samples).read(name).tree.path()[0]
     terminal = Terminal(PROGRAM, "--replay", name, "--sessions", str(samples))
     try:

@@ -154,7 +154,8 @@ def test_kernels_are_timed_where_there_are_some(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(dispatch, "_current", host)
     setting = Setting(copies_bytes=1, n_launches=1, repeat=1, dtype=mx.bfloat16)
     gate = product("IQ2_XXS", n_experts=8, n_used=2, n_stacks=2)
-    for each in (gate, product("Q2_K", n_experts=8, n_used=2), product("Q8_0", n_groups=2)):
+    grouped = product("Q8_0", n_groups=2, n_out=64)  # groups of whole tiles
+    for each in (gate, product("Q2_K", n_experts=8, n_used=2), grouped):
         list(kernel_runs.time_product(each, [1, 2], setting, ticking(0.1)))
     assert host.launched.keys() == {
         "moe_gate_up_iq2_xxs", "moe_down_q2_k", "qmatmul_q8_0",
