@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.widgets.wrapped import PromptRows
 from tests.pilot.conftest import OpenChat
 
 
@@ -22,3 +23,15 @@ async def test_history_is_searched_by_beginning_and_kept(
         assert chat.prompt.text == "apple"
         await chat.press("down", "down")
         assert chat.prompt.text == "a"
+
+
+async def test_the_rows_of_the_prompt_are_never_counted(open_chat: OpenChat) -> None:
+    async with open_chat() as chat:
+        for _ in range(2):  # the document from the start, and one that was loaded
+            assert isinstance(chat.prompt.wrapped_document, PromptRows)
+            await chat.paste("one\n" * 500 + "word " * 100)
+            await chat.press("x", "ctrl+j", "y")
+            document = chat.prompt.wrapped_document
+            assert document.height == sum(map(len, document.lines))
+            assert chat.prompt.virtual_size.height == document.height > 503
+            chat.prompt.load("a\nb")

@@ -9,11 +9,14 @@ from typing import ClassVar
 
 from textual import events
 from textual.binding import Binding, BindingType
+from textual.document._document import Document
+from textual.document._document_navigator import DocumentNavigator
 from textual.message import Message
 from textual.widgets import TextArea
 
 from ds4chat.tui.history import History
 from ds4chat.tui.markdown.clean import clean
+from ds4chat.tui.widgets.wrapped import PromptRows
 
 _NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter", "ctrl+enter")
 _NOT_OURS = {"f6", "f7", "pageup", "pagedown"}  # keys of TextArea that the chat needs
@@ -101,6 +104,16 @@ class PromptArea(TextArea, inherit_bindings=False):
         self.cursor_blink = is_animated
         self._take_back = take_back
         self._history = history or History()
+
+    def _set_document(self, text: str, _language: str | None) -> None:
+        """Begin a document, in no programming language, whose rows know their height."""
+        self._highlight_query = None
+        self.document = Document(text)
+        self.wrapped_document = PromptRows(self.document, tab_width=self.indent_width)
+        self.navigator = DocumentNavigator(self.wrapped_document)
+        self._build_highlight_map()
+        self.move_cursor((0, 0))
+        self._rewrap_and_refresh_virtual_size()
 
     def fill(self, text: str) -> None:
         """Put text before the draft and the cursor at its end."""
