@@ -401,3 +401,21 @@ def prepare_textual(color: str, environ: MutableMapping[str, str] | None = None)
         target["NO_COLOR"] = "1"
     elif color == "always":
         target.pop("NO_COLOR", None)
+
+
+_MLX_DEFAULTS = {
+    "MLX_MAX_OPS_PER_BUFFER": "100",
+    "MLX_MAX_MB_PER_BUFFER": "1000000",
+    "MLX_CUDA_GRAPH_CACHE_SIZE": "400",
+}
+
+
+def prepare_mlx_gpu(environ: MutableMapping[str, str] | None = None) -> None:
+    """Set what MLX reads at its first work on a GPU; a person's own values stay.
+
+    MLX ends a batch of launches once the arrays bound to it sum to a few hundred MB. One stack
+    of experts is larger, so that every launch with experts would end a batch.
+    """
+    target = os.environ if environ is None else environ
+    for name, value in _MLX_DEFAULTS.items():
+        target.setdefault(name, value)

@@ -14,6 +14,7 @@ from ds4chat.errors import EngineError
 from ds4chat.model.source import Storage
 from ds4chat.ops import dispatch
 from ds4chat.ops.dispatch import Dispatcher
+from ds4chat.settings import prepare_mlx_gpu
 
 NAMES = ("auto", "metal", "cuda", "cpu")
 
@@ -60,6 +61,7 @@ def choose_backend(name: str) -> Backend:
             storage=storage,
             is_order_fixed=sys.platform == "linux",
         )
+    prepare_mlx_gpu()
     mx.set_default_device(mx.Device(mx.gpu))
     storage = Storage(dtype=mx.bfloat16, keeps_blocks=True)
     return Backend(name=name, device=_gpu_words(), storage=storage)

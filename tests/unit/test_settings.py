@@ -194,3 +194,10 @@ def test_path_variables_leave_out_what_is_empty() -> None:
     environ = {"HOME": "/h", "XDG_DATA_HOME": "", "PATH": "/bin"}
     assert settings.path_variables(environ) == {"HOME": "/h"}
     assert settings.path_variables()["HOME"] == os.environ["HOME"]
+
+
+def test_mlx_batches_launches_by_number_unless_the_person_says_otherwise() -> None:
+    variables = {"MLX_MAX_OPS_PER_BUFFER": "7"}
+    settings.prepare_mlx_gpu(variables)
+    assert variables["MLX_MAX_OPS_PER_BUFFER"] == "7"
+    assert int(variables["MLX_MAX_MB_PER_BUFFER"]) > 100_000
