@@ -44,6 +44,9 @@ COUNTS = {
 SHARE_ALIKE = ("wiki", "wiki_rewrite")
 FORMAL = ("code", "code_explain", "list")
 """Kinds of the corpus that form a set of their own, so that they can be drawn more often."""
+SETS = {**dict.fromkeys(FORMAL, "code"), "story": "story"}
+"""The set of a kind of the corpus; all others form the set `corpus`."""
+CORPUS_SETS = ("corpus", "story", "code", "validation")
 SYSTEM_TEXTS = (
     "You are a helpful assistant.", "You are ds4-nano, a very small model.", "Answer briefly.",
     "Be friendly.",
@@ -78,6 +81,12 @@ class Tokens:
         lengths = np.concatenate([t.lengths for t in parts])
         starts = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         return Tokens(np.concatenate([t.flat for t in parts]), starts)
+
+    def some(self, share: float, rng: np.random.Generator) -> Tokens:
+        """A random part of the conversations."""
+        n = int(len(self.lengths) * share)
+        order = rng.permutation(len(self.lengths))[:n]
+        return Tokens.join(self.flat[self.starts[i] : self.starts[i + 1]] for i in order)
 
 
 def read_corpus(path: Path) -> Iterator[dict]:
@@ -247,11 +256,10 @@ def _corpus_job(job: tuple[int, list[str]]) -> dict[str, list[np.ndarray]]:
     examples = [e for e in map(to_example, map(json.loads, lines)) if e is not None]
     examples = [e for e in examples if e.kind.removeprefix("corpus:") not in SHARE_ALIKE]
     rows = _ENCODER.encode(examples, index)
-    out: dict[str, list[np.ndarray]] = {"corpus": [], "code": [], "validation": []}
+    out: dict[str, list[np.ndarray]] = {k: [] for k in CORPUS_SETS}
     for e, row in zip(examples, rows, strict=True):
-        is_formal = e.kind.removeprefix("corpus:") in FORMAL
-        name = "validation" if is_validation(e) else "code" if is_formal else "corpus"
-        out[name].append(row)
+        name = SETS.get(e.kind.removeprefix("corpus:"), "corpus")
+        out["validation" if is_validation(e) else name].append(row)
     return out
 
 
@@ -278,7 +286,7 @@ def build(
     with get_context("fork").Pool(workers, _start_worker, (vocab,)) as pool:
         exact = pool.map_async(_exact_job, jobs, chunksize=1)
         by_kind: dict[str, list[np.ndarray]] = {
-            k: [] for k in ("corpus", "code", "persona", "exact", "validation")
+            k: [] for k in (*CORPUS_SETS, "persona", "exact")
         }
         for part in pool.imap(_corpus_job, chunks):
             for name, rows in part.items():

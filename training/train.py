@@ -28,13 +28,13 @@ from training.runlog import Log
 ROUND_FROM, CHAT_FROM, FALL_FROM = 0.75, 0.5, 0.5
 USER_WEIGHT = {"language": 0.5, "chat": 0.1}
 SHARES = {
-    "language": {"corpus": 1.0, "code": 1.5, "exact": 1.0, "persona": 1.0},
-    "chat": {"corpus": 1.0, "code": 2.0, "exact": 1.5, "persona": 1.5},
+    "language": {"corpus": 1.0, "story": 0.8, "code": 1.5, "exact": 1.0, "persona": 1.0},
+    "chat": {"corpus": 1.0, "story": 0.6, "code": 2.0, "exact": 1.5, "persona": 1.5},
 }
 INDEX_FROM_TOKENS = 512
 BIAS_RATE = 1e-3
-LOOPS_FROM, LOOPS_SECONDS, UNLIKELY_WEIGHT = 0.85, 15.0, 1.0
-LOOPS_SHARE = 0.04
+LOOPS_FROM, LOOPS_SECONDS, UNLIKELY_WEIGHT = (0.72, 0.87), 10.0, 1.0
+LOOPS_SHARE = 0.06
 """Part of the tokens of the last stage that lies in looping replies."""
 
 
@@ -111,7 +111,7 @@ class Trainer:
         self.device = model.token_embd.device
         self.dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         self.step, self.n_tokens, self.sim = 0, 0, False
-        self.has_loops = False
+        self.n_loop_times = 0
         self.shares = {stage: dict(share) for stage, share in SHARES.items()}
         self.begin = self.saved = 0.0
 
@@ -160,15 +160,19 @@ class Trainer:
 
     def is_loop_time(self) -> bool:
         """Whether looping replies are to be looked for now."""
-        return not self.has_loops and self.spent() >= LOOPS_FROM
+        n = self.n_loop_times
+        return n < len(LOOPS_FROM) and self.spent() >= LOOPS_FROM[n]
 
     def with_loops(self, source: batches.Source) -> batches.Source:
-        """The same data with the target's own looping replies among it."""
-        self.has_loops = True
-        found = loops.collect(self.model, source.sets, LOOPS_SECONDS, self.dtype, self.log)
+        """The same data with the target's own looping replies of now among it."""
+        self.n_loop_times += 1
+        seed = 10 + self.n_loop_times
+        found = loops.collect(
+            self.model, source.sets, LOOPS_SECONDS, self.dtype, self.log, seed
+        )
         if not len(found.lengths):
             return source
-        total = sum(len(t.flat) for t in source.sets.values())
+        total = sum(len(t.flat) for name, t in source.sets.items() if name != "loops")
         self.shares["chat"]["loops"] = LOOPS_SHARE * total / len(found.flat)
         return source.also("loops", found)
 

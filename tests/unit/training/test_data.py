@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 
+import numpy as np
 import pytest
 
 pytest.importorskip("zstandard")
@@ -59,6 +61,26 @@ def test_a_tenth_of_the_examples_thinks() -> None:
     rows = data.Encoder(vocabulary()).encode(examples, 9)
     share = sum(tok.OPEN_ID in (r & data.ID_MASK) for r in rows) / len(rows)
     assert 0.08 < share < 0.13
+
+
+def test_stories_are_a_set_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data, "_ENCODER", data.Encoder(vocabulary()))
+    monkeypatch.setattr(data, "is_validation", lambda e: e.kind == "corpus:poem")
+    kinds = ["story", "chat", "list", "code", "poem", "wiki"]
+    turns = [{"content": "What is 1 + 1?"}, {"content": "2"}]
+    lines = [json.dumps({"kind": kind, "turns": turns}) for kind in kinds]
+    sets = data._corpus_job((0, lines))
+    assert {name: len(rows) for name, rows in sets.items()} == {
+        "corpus": 1, "story": 1, "code": 2, "validation": 1,
+    }  # fmt: skip
+
+
+def test_some_conversations_are_whole_ones() -> None:
+    tokens = data.Tokens.join([np.full(n, n, np.uint16) for n in range(1, 41)])
+    some = tokens.some(0.25, np.random.default_rng(1))
+    assert len(some.lengths) == 10
+    assert len(set(some.lengths)) == 10
+    assert some.flat.tolist() == np.repeat(some.lengths, some.lengths).tolist()
 
 
 @pytest.mark.parametrize("kind", sorted(data.COUNTS))

@@ -20,14 +20,15 @@ from training.runlog import Log  # noqa: E402
 
 def test_the_third_time_is_a_repeat() -> None:
     once = [1, 2, 3, 4]
-    assert not any(loops.repeats(once + once))
-    assert loops.repeats(once * 3) == [False] * 11 + [True]
-    assert not any(loops.repeats(list(range(100))))
+    assert not any(loops.repeats(once + once, 2))
+    assert loops.repeats(once * 3, 2) == [False] * 11 + [True]
+    assert not any(loops.repeats(list(range(100)), 2))
+    assert not any(loops.repeats(once * 3, loops.SEEN["code"]))
 
 
 def test_only_loops_are_kept_and_only_their_repeats_learned() -> None:
-    assert loops.marked([9, 9, 9, 9, 9, 9, 9], [1, 2, 3]) is None
-    row = loops.marked([7, 8], [5] * 8)
+    assert loops.marked([9, 9, 9, 9, 9, 9, 9], [1, 2, 3], 2) is None
+    row = loops.marked([7, 8], [5] * 8, 2)
     assert row is not None
     assert (row & data.ID_MASK).tolist() == [7, 8] + [5] * 8
     roles = (row >> data.ROLE_SHIFT).tolist()
@@ -64,7 +65,7 @@ def probability(model: Target, b: Batch) -> tuple[float, float]:
     return p[:, 11:].mean().item(), p[:, :11].mean().item()
 
 
-def test_loops_join_the_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_loops_join_the_data_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [np.array([4, 5, 6, 7] * 8, np.uint16) | (data.REPLY_ROLE << data.ROLE_SHIFT)] * 64
     source = batches.Source({"corpus": data.Tokens.join(rows)}, torch.device("cpu"), 256)
     trainer = train_.Trainer(
@@ -72,9 +73,13 @@ def test_loops_join_the_data_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     )
     found = data.Tokens.join([rows[0]])
     monkeypatch.setattr(loops, "collect", lambda *_: found)
-    monkeypatch.setattr(trainer, "spent", lambda: train_.LOOPS_FROM)
-    assert trainer.is_loop_time()
-    more = trainer.with_loops(source)
-    assert set(more.sets) == {"corpus", "loops"}
-    assert trainer.shares["chat"]["loops"] == pytest.approx(train_.LOOPS_SHARE * 64)
+    for n, begin in enumerate(train_.LOOPS_FROM):
+        monkeypatch.setattr(trainer, "spent", lambda at=begin: at - 0.01)
+        assert not trainer.is_loop_time()
+        monkeypatch.setattr(trainer, "spent", lambda at=begin: at)
+        assert trainer.is_loop_time()
+        source = trainer.with_loops(source)
+        assert set(source.sets) == {"corpus", "loops"}
+        assert trainer.shares["chat"]["loops"] == pytest.approx(train_.LOOPS_SHARE * 64)
+        assert trainer.n_loop_times == n + 1
     assert not trainer.is_loop_time()
