@@ -71,30 +71,48 @@ def _drop(chat: ChatController, n: int) -> None:
         )
         return
     talk.n_dropped = n
-    chat.say(
-        f"{_turns(n)} at the beginning will not be sent any more; the system text stays. "
-        f"{_cost(chat)} /compact undo takes that back."
+    _tell(
+        chat,
+        f"{_turns(n)} at the beginning will not be sent any more; the system text stays.",
+        "/compact undo takes that back.",
     )
 
 
 def _undo(chat: ChatController) -> None:
     n, chat.conversation.n_dropped = chat.conversation.n_dropped, 0
     if n:
-        chat.say(f"{_turns(n)} at the beginning will be sent again. {_cost(chat)}")
+        _tell(chat, f"{_turns(n)} at the beginning will be sent again.")
     else:
         chat.say("All turns are sent; there is nothing to undo.")
 
 
-def _cost(chat: ChatController) -> str:
-    """What reading the conversation again takes, in words."""
+def _tell(chat: ChatController, what: str, end: str = "") -> None:
+    """Say what is sent now and what that costs, once it is known what the engine holds."""
     talk = chat.conversation
-    n_tokens = sum(_sizes(chat)[talk.n_dropped :])
-    usage = next((turn.usage for turn in reversed(talk.turns) if turn.usage), None)
-    n_read = usage.n_prompt - usage.n_cached if usage is not None else 0
-    time = ""
-    if usage is not None and n_read > 0 and usage.prefill_s > 0:
-        time = f", about {units.seconds(usage.prefill_s / n_read * n_tokens)}"
-    return f"The next message reads about {n_tokens:,} tokens again{time}."
+
+    def held(n_tokens: int) -> None:
+        if n_tokens:
+            talk.n_dropped_held = talk.n_dropped
+        chat.say(f"{what} {_cost(chat, n_tokens)} {end}".rstrip())
+
+    if talk.n_dropped == talk.n_dropped_held:
+        chat.say(
+            f"{what} The engine still holds that: only the next message is read. {end}".rstrip()
+        )
+    elif not chat.keeper.compacted(held):
+        held(0)
+
+
+def _cost(chat: ChatController, n_held: int) -> str:
+    """What the next message reads, in words."""
+    talk = chat.conversation
+    n_tokens = max(0, sum(_sizes(chat)[talk.n_dropped :]) - n_held)
+    found = f"A KV snapshot holds {n_held:,} tokens of that. " if n_held else ""
+    if n_tokens == 0:
+        return f"{found}Only the next message is read."
+    seconds = talk.reading_s(n_tokens)
+    time = f", about {units.seconds(seconds)}" if seconds is not None else ""
+    return f"{found}The next message reads about {n_tokens:,} tokens again{time}."
 
 
 def _number(args: str) -> int:

@@ -244,11 +244,8 @@ class ChatController:
 
     def prefill_cost(self) -> str:
         """`, about 12 s`: for reading the conversation again; empty when not known."""
-        usage = next((t.usage for t in reversed(self.conversation.turns) if t.usage), None)
-        n_read = usage.n_prompt - usage.n_cached if usage is not None else 0
-        if usage is None or n_read <= 0 or usage.prefill_s <= 0:
-            return ""
-        return f", about {units.seconds(usage.prefill_s / n_read * self.n_context)}"
+        seconds = self.conversation.reading_s(self.n_context)
+        return f", about {units.seconds(seconds)}" if seconds is not None else ""
 
     def new_chat(self) -> None:
         """Forget the conversation; the engine keeps what the next one shares with it."""

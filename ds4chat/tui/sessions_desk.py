@@ -150,6 +150,11 @@ class SessionDesk:
             fork = moves.fork(tree, tree.leaf.id, why="compact")
             self.record(replace(fork, start=start))
 
+    def compacted(self, on_held: Callable[[int], None]) -> bool:
+        """Go on from the KV state of the turns that are sent now, if a snapshot has it."""
+        is_ready = self.chat.phase is Phase.READY
+        return is_ready and self.kv.restore(self.session, self.chat.info, on_held=on_held)
+
     def rewound(self, turn_id: int) -> None:
         """Take turns back: the last one from its branch, earlier ones by a new branch."""
         turn = self.tree.turns.get(turn_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -38,6 +39,16 @@ class Keeper(Protocol):
     def asked(self, turn: Turn) -> None:
         """A message was sent; none of its events came yet."""
 
+    def compacted(self, on_held: Callable[[int], None]) -> bool:
+        """The conversation begins at another turn.
+
+        Args:
+            on_held: called later with the number of tokens that the engine then holds of it.
+
+        Returns:
+            Whether the engine looks for a KV state that fits; if not, `on_held` is not called.
+        """
+
     def rewound(self, turn_id: int) -> None:
         """That turn and all after it were taken back."""
 
@@ -54,6 +65,10 @@ class NoKeeper:
 
     def asked(self, turn: Turn) -> None:
         """Nothing is kept."""
+
+    def compacted(self, on_held: Callable[[int], None]) -> bool:  # noqa: ARG002
+        """There is no KV state to look for."""
+        return False
 
     def rewound(self, turn_id: int) -> None:
         """Nothing is kept."""

@@ -32,6 +32,7 @@ _SAVED = (
 )
 
 Recorded = Callable[[Session, records.Record], None]
+Held = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,14 @@ class _Save:
     session: Session
     name: str
     turn_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Restore:
+    """A snapshot that the engine looks for, and who hears of the outcome."""
+
+    is_told: bool
+    on_held: Held | None
 
 
 class SessionSnapshots:
@@ -55,7 +64,7 @@ class SessionSnapshots:
         self._chat = chat
         self._record = record
         self._saves: dict[int, _Save] = {}
-        self._restores: dict[int, bool] = {}  # request id -> whether the outcome is told
+        self._restores: dict[int, _Restore] = {}  # by request id, oldest first
         self._left: list[Session] = []  # sessions that wait for their last snapshot
         self._has_told = False
 
@@ -77,31 +86,41 @@ class SessionSnapshots:
         )
 
     def restore(
-        self, session: Session | None, info: ModelInfo | None, *, is_told: bool = False
-    ) -> None:
+        self,
+        session: Session | None,
+        info: ModelInfo | None,
+        *,
+        is_told: bool = False,
+        on_held: Held | None = None,
+    ) -> bool:
         """Let the engine go on from the newest snapshot of the branch that fits.
 
         Args:
             session: the chat's session.
             info: the loaded model; None: there is none yet.
             is_told: whether the person hears of the outcome.
+            on_held: called later with the number of tokens that the snapshot held, 0: none
+                fits and the engine holds what it held. Then the longest are tried first.
+
+        Returns:
+            Whether the engine was asked.
         """
         turns = self._chat.conversation.turns
         if session is None or session.is_read_only or info is None or not turns:
-            return
+            return False
         others = sessions_redraw.fit_ids(session.tree, turns, info)
         if others:
             self._chat.say(
                 f"Replies of {', '.join(others)} are read as text: their tokens are not "
                 f"{info.name}'s."
             )
-        names = usable(session)
+        names = usable(session, longest_first=on_held is not None)
         if not names:
             if is_told:
                 self._chat.say("No KV snapshot: the next message reads the conversation again.")
-            return
+            return False
         number = self._chat.request()
-        self._restores[number] = is_told
+        self._restores[number] = _Restore(is_told, on_held)
         self._chat.link.send(
             RestoreSnapshot(
                 request_id=number,
@@ -112,6 +131,7 @@ class SessionSnapshots:
                 keep_reasoning=self._chat.keep_reasoning,
             )
         )
+        return True
 
     def report(self, event: Done | Refused | SnapshotSaved | SnapshotRestored) -> bool:
         """Take in an answer; False: it is not about a snapshot."""
@@ -123,13 +143,9 @@ class SessionSnapshots:
             case Done() | Refused() if event.request_id in self._saves:
                 self._answered(self._saves.pop(event.request_id), event)
             case Done() | Refused() if event.request_id in self._restores:
-                is_told = self._restores.pop(event.request_id)
-                if is_told and isinstance(event, Refused):
-                    self._chat.say(
-                        f"The KV snapshot is not used: {event.message}. The transcript is "
-                        "kept; the next message reads it again.",
-                        "warning",
-                    )
+                restore = self._restores.pop(event.request_id)
+                if isinstance(event, Refused):
+                    self._not_restored(restore, event.message)
             case _:
                 return False
         return True
@@ -150,10 +166,23 @@ class SessionSnapshots:
 
     def _restored(self, event: SnapshotRestored) -> None:
         self._chat.n_context = event.n_tokens
-        if any(self._restores.values()):
+        restore = next(iter(self._restores.values()), None)  # answers come in order
+        if restore is not None and restore.on_held is not None:
+            restore.on_held(event.n_tokens)
+        elif restore is not None and restore.is_told:
             words = f"KV state restored: {event.n_tokens:,} tokens need not be read again."
             self._chat.say(" ".join([words, *(f"{n.rstrip('.')}." for n in event.notices)]))
         self._chat.view.show_now()
+
+    def _not_restored(self, restore: _Restore, why: str) -> None:
+        if restore.on_held is not None:
+            restore.on_held(0)
+        elif restore.is_told:
+            self._chat.say(
+                f"The KV snapshot is not used: {why}. The transcript is kept; the next message "
+                "reads it again.",
+                "warning",
+            )
 
     def _answered(self, save: _Save, event: Done | Refused) -> None:
         if isinstance(event, Done):
@@ -185,8 +214,10 @@ class SessionSnapshots:
             session.close()
 
 
-def usable(session: Session) -> tuple[str, ...]:
-    """Names of the branch's snapshots that are on the disk, newest first."""
+def usable(session: Session, *, longest_first: bool = False) -> tuple[str, ...]:
+    """Names of the branch's snapshots that are on the disk, newest or longest first."""
     absent = set(snapshots.missing(session.folder, session.tree))
     found = snapshots.candidates(session.tree)
+    if longest_first:
+        found.sort(key=lambda record: -record.n_tokens)
     return tuple(record.name for record in found if record.name not in absent)

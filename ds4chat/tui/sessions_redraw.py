@@ -20,7 +20,7 @@ def show(tree: kept.Tree, conversation: Conversation, transcript: TranscriptView
     path = tree.path_to(leaf.id) if leaf is not None else []
     conversation.turns[:] = [_as_turn(turn) for turn in path]
     conversation.system = tree.system
-    conversation.n_dropped = len(path) - len(tree.path())
+    conversation.n_dropped = conversation.n_dropped_held = len(path) - len(tree.path())
     newest = tree.next_turn_id - 1
     conversation.n_turns_ever = max(conversation.n_turns_ever, newest)
     transcript.clear()

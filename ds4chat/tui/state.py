@@ -68,7 +68,8 @@ class Turn:
 class Conversation:
     """All turns in order, the one that runs, and the messages that wait.
 
-    The first `n_dropped` turns are kept but not sent (`/compact`).
+    The first `n_dropped` turns are kept but not sent (`/compact`). What the engine holds begins
+    without the first `n_dropped_held`.
     """
 
     system: str = ""
@@ -76,6 +77,7 @@ class Conversation:
     queue: list[str] = field(default_factory=list)
     n_turns_ever: int = 0
     n_dropped: int = 0
+    n_dropped_held: int = 0
 
     @property
     def active(self) -> Turn | None:
@@ -93,6 +95,16 @@ class Conversation:
         """The newest turn whose figures are known."""
         return next((turn for turn in reversed(self.turns) if turn.usage is not None), None)
 
+    def reading_s(self, n_tokens: int) -> float | None:
+        """About how long reading so many tokens takes; None: nothing was read yet.
+
+        Measured where most was read: a short prompt takes longer for each token.
+        """
+        usages = (turn.usage for turn in self.turns if turn.usage is not None)
+        found = [(u.n_prompt - u.n_cached, u.prefill_s) for u in usages if u.prefill_s > 0]
+        n_read, seconds = max(found, default=(0, 0.0))
+        return seconds / n_read * n_tokens if n_read > 0 else None
+
     def ask(self, question: str, think: ThinkMode) -> Turn:
         """Begin a turn.
 
@@ -102,6 +114,7 @@ class Conversation:
         if self.active is not None:
             raise ValueError("a reply is running")
         self.n_dropped = min(self.n_dropped, len(self.turns))  # some may have been taken back
+        self.n_dropped_held = self.n_dropped
         self.n_turns_ever += 1
         turn = Turn(turn_id=self.n_turns_ever, question=question, think=think)
         self.turns.append(turn)
@@ -166,5 +179,5 @@ class Conversation:
     def clear(self) -> None:
         """Forget the turns and what waits; the system text stays."""
         self.turns.clear()
-        self.n_dropped = 0
+        self.n_dropped = self.n_dropped_held = 0
         self.queue.clear()

@@ -85,6 +85,32 @@ async def test_what_compact_drops_is_shown_and_not_sent_after_a_resume(
     assert [b.why for b in tree.branches.values()] == ["", "compact", "compact"]
 
 
+async def test_undoing_compact_goes_on_from_the_snapshot_before_it(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
+        for text in ("one " * 200, "two"):
+            await chat.ask(text)
+        await chat.send("/compact 1")
+        await chat.ask("three")
+        await chat.until(lambda: len(desk_of(chat).tree.snapshots) == 3)
+        await chat.send("/compact undo")
+        restore = chat.engine.sent(RestoreSnapshot)[-1]
+        assert [m.text for m in restore.messages if m.role is Role.USER][-2:] == [
+            "two",
+            "three",
+        ]
+        assert len(restore.messages) == 6
+        assert restore.names == ("t2", "t3")  # the one before it holds more
+        await chat.until(lambda: "will be sent again." in chat.transcript())
+        words = chat.transcript().partition("will be sent again.")[2]
+        assert "A KV snapshot holds" in words
+        await chat.ask("four")
+        usage = chat.chat.conversation.turns[-1].usage
+        assert usage is not None
+        assert usage.n_cached > 200
+
+
 async def test_undo_is_recorded_and_the_turn_can_be_brought_back(
     open_chat: OpenChat, tmp_path: Path
 ) -> None:

@@ -32,11 +32,13 @@ class Chat:
         for place in range(n_turns):
             self.ask(f"q{place}", n_reply)
 
-    def ask(self, text: str, n_reply: int) -> None:
+    def ask(
+        self, text: str, n_reply: int, *, n_read: int = 100, prefill_s: float = 0.5
+    ) -> None:
         self.chat.send_text(text)
         turn = self.chat.conversation.active
         assert turn is not None
-        usage = Usage(n_prompt=100, n_tokens=n_reply, prefill_s=0.5, n_context=n_reply)
+        usage = Usage(n_prompt=n_read, n_tokens=n_reply, prefill_s=prefill_s, n_context=n_reply)
         self.reports.turn_finished(
             TurnFinished(
                 turn_id=turn.turn_id, reason=FinishReason.STOP, usage=usage,
@@ -79,6 +81,29 @@ def test_a_number_of_turns_is_kept_and_all_come_back() -> None:
     assert chat.run("undo").startswith("3 turns")
     assert chat.sent() == ["q0", "q1", "q2", "q3", "q4", "next", "next"]
     assert "nothing to undo" in chat.run("undo")
+
+
+def test_what_was_never_read_without_the_turns_costs_nothing_to_undo() -> None:
+    chat = Chat(5, n_reply=10)
+    assert "reads about 28 tokens again" in chat.run("2")
+    words = chat.run("undo")
+    assert words == (
+        "3 turns at the beginning will be sent again. The engine still holds that: only the "
+        "next message is read."
+    )
+    chat.run("2")
+    chat.sent()
+    assert "reads about" in chat.run("undo")
+    words = chat.run("3")  # what is held now
+    assert "still holds that" in words
+    assert words.endswith("/compact undo takes that back.")
+
+
+def test_the_time_is_that_of_the_longest_reading() -> None:
+    chat = Chat(1, n_reply=100)
+    chat.ask("long", 100, n_read=10_000, prefill_s=10.0)
+    chat.ask("short", 100, n_read=4, prefill_s=0.4)
+    assert "about 210 tokens again, about 0.2 s" in chat.run("2")
 
 
 def test_turns_that_were_taken_back_do_not_drop_later_ones() -> None:
