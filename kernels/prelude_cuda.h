@@ -36,6 +36,11 @@ INLINE float half_value(unsigned bits) {
   return __half2float(__ushort_as_half(static_cast<unsigned short>(bits)));
 }
 INLINE unsigned rounded_bf16(float v) { return __bfloat16_as_ushort(__float2bfloat16_rn(v)); }
+INLINE unsigned bf16_pair(float low, float high) {
+  unsigned out;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(out) : "f"(high), "f"(low));
+  return out;
+}
 
 // Four bytes of the eight in (high:low) by the nibbles of `pick`; no nibble is above 7.
 INLINE unsigned pick_bytes(unsigned low, unsigned high, unsigned pick) {
@@ -58,6 +63,10 @@ INLINE uint4 load16(const void* base, wide byte_at) {
 }
 INLINE uint2 load8(const void* base, wide byte_at) {
   return __ldg(reinterpret_cast<const uint2*>(static_cast<const char*>(base) + byte_at));
+}
+INLINE void store16(void* base, wide byte_at, const unsigned* v) {
+  *reinterpret_cast<uint4*>(static_cast<char*>(base) + byte_at) =
+      make_uint4(v[0], v[1], v[2], v[3]);
 }
 // Copy `n_valid` of 16 bytes (0..16) to shared memory, the rest becomes zero. It has arrived
 // after `copies_wait` and a `simd_sync` or `barrier`.

@@ -164,6 +164,9 @@ INLINE unsigned rounded_bf16(float v) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
   return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
+INLINE unsigned bf16_pair(float low, float high) {
+  return rounded_bf16(low) | rounded_bf16(high) << 16;
+}
 
 // Four bytes of the eight in (high:low) by the nibbles of `pick`; no nibble is above 7.
 INLINE unsigned pick_bytes(unsigned low, unsigned high, unsigned pick) {
@@ -194,6 +197,9 @@ INLINE uint2 load8(const void* base, wide byte_at) {
   uint2 out;
   memcpy(&out, static_cast<const char*>(base) + byte_at, 8);
   return out;
+}
+INLINE void store16(void* base, wide byte_at, const unsigned* v) {
+  memcpy(static_cast<char*>(base) + byte_at, v, 16);
 }
 // Copy `n_valid` of 16 bytes (0..16) to shared memory, the rest becomes zero. It has arrived
 // after `copies_wait` and a `simd_sync` or `barrier`.

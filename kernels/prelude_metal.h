@@ -39,6 +39,9 @@ INLINE uint rounded_bf16(float v) {
   if ((bits & 0x7fffffffu) > 0x7f800000u) return 0x7fffu;
   return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
 }
+INLINE uint bf16_pair(float low, float high) {
+  return rounded_bf16(low) | rounded_bf16(high) << 16;
+}
 
 // Four bytes of the eight in (high:low) by the nibbles of `pick`; no nibble is above 7.
 INLINE uint pick_bytes(uint low, uint high, uint pick) {
@@ -67,6 +70,10 @@ INLINE uint4 load16(const device T* base, wide byte_at) {
 template <typename T>
 INLINE uint2 load8(const device T* base, wide byte_at) {
   return *(const device uint2*)((const device uchar*)base + byte_at);
+}
+template <typename T>
+INLINE void store16(device T* base, wide byte_at, const thread uint* v) {
+  *(device uint4*)((device uchar*)base + byte_at) = uint4(v[0], v[1], v[2], v[3]);
 }
 // Copy `n_valid` of 16 bytes (0..16) to shared memory, the rest becomes zero. It has arrived
 // after `copies_wait` and a `simd_sync` or `barrier`.
