@@ -26,7 +26,8 @@ from ds4chat.model.weights import BlockWeights, HeadWeights
 from ds4chat.ops.hyper_kernels import Flow, begin, collapse, read, write
 from ds4chat.ops.linear import Fused, Linear
 from ds4chat.ops.norms import rms_norm
-from ds4chat.ops.rope import Rope, RopeSpec
+from ds4chat.ops.replay import Replay
+from ds4chat.ops.rope import Rope, RopeSpec, RopeTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,7 @@ class Drafter:
         self._embedding = embedding
         self._output = output
         self._fp8_split = config.block.rope_dim if kv_fp8 else None
+        self._replay = Replay()
         self._rope = Rope(RopeSpec(dim=config.block.rope_dim, base=config.block.rope_base))
 
     def new_log(self) -> DraftLog:
@@ -113,28 +115,55 @@ class Drafter:
 
         Like the target's rows they count only up to n. Row i has the same bits for any L <= 8.
         """
-        w, eps = self.weights, self.config.block.rms_eps
         keep = plan.window_keep
         table = self._rope.table(np.arange(plan.n + plan.length - keep, plan.n + plan.length))
-        rows = capture[plan.length - keep :].astype(self.dtype)
+        fixed = [capture, table.cos, table.sin, plan.window_slots]
+        n = len(log.rings)
+
+        def run(arrays: list[mx.array]) -> list[mx.array]:
+            rings, (rows, cos, sin, slots) = arrays[:n], arrays[n:]
+            self._append(rings, rows[-keep:], RopeTable(cos=cos, sin=sin), slots)
+            return rings
+
+        if plan.is_prefill:
+            log.rings = run([*log.rings, *fixed])
+        else:
+            log.rings = self._replay(("append", plan.length), lambda: run, log.rings, fixed)
+
+    def _append(
+        self, rings: list[mx.array], capture: mx.array, table: RopeTable, slots: mx.array
+    ) -> None:
+        w, eps = self.weights, self.config.block.rms_eps
+        rows = capture.astype(self.dtype)
         main = rms_norm(w.main_proj(rows), w.main_norm, eps).astype(self.dtype)
         for s, kv in enumerate(w.context_kv(main)):
-            norm, dtype = w.stages[s].attn.kv_norm, log.rings[s].dtype
-            row = make_kv(kv, norm, eps, table, self._fp8_split, dtype)
-            log.rings[s][plan.window_slots] = row
+            norm, dtype = w.stages[s].attn.kv_norm, rings[s].dtype
+            rings[s][slots] = make_kv(kv, norm, eps, table, self._fp8_split, dtype)
 
     def propose(self, log: DraftLog, anchor: int, n: int) -> LazyProposal:
         """Draft a block behind `anchor`, the token at position n, not yet evaluated."""
-        c, block = self.config, self.config.block
+        c = self.config
         ids = mx.array([anchor] + [c.noise_id] * (c.block_size - 1), dtype=mx.int32)
+        table = self._rope.table(n + np.arange(c.block_size))
+        is_live = _live_slots(n, c.block, c.block_size)
+        seen = np.where(is_live, np.float32(0), np.float32(-np.inf))
+        mask = mx.array(np.broadcast_to(seen, (c.block_size, len(seen))))
+        arrays = [ids, table.cos, table.sin, mask, mx.array(is_live), *log.rings]
+        tokens, confidences, base, logits = self._replay(
+            ("propose",), lambda: self._propose, [], arrays
+        )
+        return LazyProposal(
+            tokens=tokens, confidence_logits=confidences, base_logits=base, logits=logits
+        )
+
+    def _propose(self, arrays: list[mx.array]) -> list[mx.array]:
+        """The ids, cosines, sines, mask, live slots and rings to what `LazyProposal` holds."""
+        ids, cos, sin, mask, is_live, *rings = arrays
+        block, table = self.config.block, RopeTable(cos=cos, sin=sin)
         stages = self.weights.stages
         flow = begin(embed(self._embedding, ids, block.n_streams), stages[0].hc_attn)
         readers = [*(stage.hc_attn for stage in stages[1:]), self.weights.head.hc]
-        table = self._rope.table(n + np.arange(c.block_size))
-        is_live = _live_slots(n, block, c.block_size)
-        mask = mx.where(is_live, mx.array(0.0), mx.array(-mx.inf))
-        mask = mx.broadcast_to(mask[None], (c.block_size, is_live.shape[0]))
-        for weights, reader, ring in zip(stages, readers, log.rings, strict=True):
+        for weights, reader, ring in zip(stages, readers, rings, strict=True):
             x, mix = read(flow, weights.hc_attn, weights.attn.norm, self.dtype)
             attn, eps = weights.attn, block.rms_eps
             q_a, kv = attn.inputs(x)
@@ -151,7 +180,8 @@ class Drafter:
             flow = write(flow, mix, out, weights.hc_ffn)
             x, mix = read(flow, weights.hc_ffn, weights.ffn.norm, self.dtype)
             flow = write(flow, mix, feed_forward(x, ids, weights.ffn, block), reader)
-        return self._read_heads(flow, ids[0])
+        made = self._read_heads(flow, ids[0])
+        return [made.tokens, made.confidence_logits, made.base_logits, made.logits]
 
     def _read_heads(self, flow: Flow, anchor: mx.array) -> LazyProposal:
         """The Markov chain, left to right, and the confidence of each row."""
@@ -175,10 +205,10 @@ class Drafter:
         )
 
 
-def _live_slots(n: int, block: BlockConfig, block_size: int) -> mx.array:
-    """`(S,)` bool over sink, ring and block rows: context is positions n-W .. n-1."""
+def _live_slots(n: int, block: BlockConfig, block_size: int) -> NDArray[np.bool_]:
+    """`(S,)` over sink, ring and block rows: context is positions n-W .. n-1."""
     ring = ring_size(block.window)
     newest = n - 1 - (n - 1 - np.arange(ring)) % ring
     in_context = (newest >= 0) & (newest >= n - block.window)
     always = np.ones(block_size, dtype=bool)
-    return mx.array(np.concatenate([always[:1], in_context, always]))
+    return np.concatenate([always[:1], in_context, always])

@@ -13,7 +13,6 @@ import mlx.core as mx
 from ds4chat.errors import EngineError
 from ds4chat.model.source import Storage
 from ds4chat.ops import dispatch
-from ds4chat.ops.dispatch import Dispatcher
 from ds4chat.settings import prepare_mlx_gpu
 
 NAMES = ("auto", "metal", "cuda", "cpu")
@@ -51,7 +50,7 @@ def choose_backend(name: str) -> Backend:
             f"{', '.join(usable)}",
             "install mlx[cuda13] for NVIDIA on Linux, or use --backend auto",
         )
-    dispatch.use(Dispatcher(backend="reference" if name == "cpu" else name))
+    dispatch.use(dispatch.choose(name))
     if name == "cpu":
         mx.set_default_device(mx.Device(mx.cpu))
         storage = Storage(dtype=mx.float32, keeps_blocks=False)

@@ -7,9 +7,10 @@ derives from n and no slot is used again before its row has left the window by a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import mlx.core as mx
 import numpy as np
@@ -64,6 +65,21 @@ class LayerCache:
         """All arrays in use."""
         every = (self.window, self.rows, self.index_rows, self.raw, self.index_raw)
         return [a for a in every if a is not None]
+
+    def put(self, arrays: Sequence[mx.array]) -> None:
+        """Hold these arrays instead, in the order of `arrays`."""
+        for name, array in zip(_NAMES[self.ratio], arrays, strict=True):
+            setattr(self, name, array)
+
+    @classmethod
+    def of(cls, ratio: int, arrays: Iterator[mx.array]) -> Self:
+        """A cache of the next arrays, in the order of `arrays`."""
+        return cls(ratio=ratio, **{name: next(arrays) for name in _NAMES[ratio]})
+
+
+_EVERY = ("window", "rows", "index_rows", "raw", "index_raw")
+_NAMES = defaultdict(lambda: ("window", "rows", "raw"), {0: ("window",), 4: _EVERY})
+"""The arrays of a layer by its ratio, in the order of `LayerCache.arrays`."""
 
 
 def _grow(rows: mx.array | None, n_rows: int) -> mx.array | None:

@@ -6,7 +6,7 @@ Masks, slots and rotary tables depend on positions alone, so every layer of a ki
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 import numpy as np
@@ -19,9 +19,12 @@ from ds4chat.ops.rope import Rope, RopeSpec, RopeTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowJob:
-    """One compressed row that a decode pass completes: its raw slots in token order."""
+    """One compressed row that a decode pass completes: its raw slots in token order.
 
-    row: int
+    `row` `(1,)` is its index: an array, because all such passes have one graph.
+    """
+
+    row: mx.array
     raw_slots: mx.array
     is_first: bool
     table: RopeTable
@@ -62,6 +65,10 @@ class Plan:
     window_keep: int
     window_before: mx.array | None  # prefill pass: slots of the W-1 window rows before n
     by_ratio: dict[int, RatioPlan]
+
+    def of_ratio(self, ratio: int) -> Plan:
+        """What layers of one ratio need of a decode pass; alike for passes of one graph."""
+        return replace(self, n=0, by_ratio={ratio: self.by_ratio[ratio]})
 
     @property
     def is_prefill(self) -> bool:
@@ -137,16 +144,18 @@ class Planner:
             raw_keep=keep,
             jobs=jobs if row_exact else (),
             n_new=0 if row_exact else last - first,
-            first_new=first,
+            first_new=0 if row_exact else first,
             raw_before=None if row_exact else _slots(np.arange(open_start(ratio, n), n), slots),
-            new_table=self.compressed.table(np.arange(first, last) * ratio),
+            new_table=(
+                None if row_exact else self.compressed.table(np.arange(first, last) * ratio)
+            ),
         )
 
     def _job(self, ratio: int, row: int, n_raw_slots: int) -> RowJob:
         start = ratio * row - (ratio if ratio == 4 and row > 0 else 0)
         tokens = np.arange(start, ratio * (row + 1))
         return RowJob(
-            row=row,
+            row=mx.array(np.array([row], np.int32)),
             raw_slots=_slots(tokens, n_raw_slots),
             is_first=row == 0,
             table=self.compressed.table(np.array([ratio * row])),

@@ -12,9 +12,12 @@ from ds4chat.model.kv import KVLog, LayerCache
 from ds4chat.model.layers.attention import Attention
 from ds4chat.model.layers.feed_forward import feed_forward
 from ds4chat.model.plan import Plan, Planner
+from ds4chat.model.replayed import ReplayedBlocks
 from ds4chat.model.weights import BlockWeights, TargetWeights
+from ds4chat.ops.dispatch import current
 from ds4chat.ops.hyper import HyperWeights
 from ds4chat.ops.hyper_kernels import Flow, begin, collapse, read, write
+from ds4chat.ops.replay import Run
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +56,9 @@ class Target:
         self.planner = Planner(config)
         self._attention = Attention(config, kv_fp8=kv_fp8)
         self._capture_layers = tuple(capture_layers)
+        readers = [*(block.hc_attn for block in weights.blocks[1:]), weights.head.hc]
+        self._parts = list(zip(weights.blocks, readers, strict=True))
+        self._replayed = ReplayedBlocks(self._block, self._parts)
 
     def new_log(self) -> KVLog:
         """An empty log for this model."""
@@ -76,19 +82,47 @@ class Target:
         Does not commit: the caller evaluates everything, then sets `log.n`. `last_only`
         computes the logits of the last row only.
         """
-        w, captured = self.weights, dict[int, mx.array]()
-        flow = begin(embed(w.embed, plan.ids, self.config.block.n_streams), w.blocks[0].hc_attn)
-        readers = [*(block.hc_attn for block in w.blocks[1:]), w.head.hc]
-        for i, (block, reader) in enumerate(zip(w.blocks, readers, strict=True)):
-            flow = self._block(flow, block, reader, log.layers[i], plan)
+        captured = dict[int, mx.array]()
+        is_replayed = not plan.is_prefill and current().is_replayed
+        plans = self._replayed.plans(plan) if is_replayed else {}
+        flow = Flow.of(self._through(("begin",), self._begin, [plan.ids], is_replayed))
+        for i, (cache, (block, reader)) in enumerate(zip(log.layers, self._parts, strict=True)):
+            if is_replayed:
+                flow = self._replayed(i, flow, cache, plans)
+            else:
+                flow = self._block(flow, block, reader, cache, plan)
             if i in self._capture_layers:
-                captured[i] = flow.streams.mean(axis=1)
-        hidden = collapse(flow.last() if last_only else flow, w.head.hc, w.head.norm)
-        logits = w.output(hidden).astype(mx.float32)
-        capture = None
-        if captured:
-            capture = mx.concatenate([captured[i] for i in self._capture_layers], axis=-1)
-        return PassResult(logits=logits, capture=capture)
+                captured[i] = flow.streams
+        seen = [captured[i] for i in self._capture_layers]
+        last = flow.last() if last_only else flow
+        key = ("end", len(last.arrays()))
+        logits, *capture = self._through(key, self._end, last.arrays() + seen, is_replayed)
+        return PassResult(logits=logits, capture=capture[0] if capture else None)
+
+    def _through(
+        self, key: tuple[str | int, ...], run: Run, arrays: list[mx.array], is_replayed: bool
+    ) -> list[mx.array]:
+        if not is_replayed:
+            return run(arrays)
+        shapes = tuple(a.shape for a in arrays)
+        return self._replayed.replay((*key, shapes), lambda: run, [], arrays)
+
+    def _begin(self, arrays: list[mx.array]) -> list[mx.array]:
+        """The ids `(L,)` to a flow."""
+        w = self.weights
+        streams = embed(w.embed, arrays[0], self.config.block.n_streams)
+        return begin(streams, w.blocks[0].hc_attn).arrays()
+
+    def _end(self, arrays: list[mx.array]) -> list[mx.array]:
+        """The last flow and the captured streams to logits and, of these, the capture."""
+        w = self.weights.head
+        n_flow = len(arrays) - len(self._capture_layers)
+        hidden = collapse(Flow.of(arrays[:n_flow]), w.hc, w.norm)
+        logits = self.weights.output(hidden).astype(mx.float32)
+        if not self._capture_layers:
+            return [logits]
+        means = [streams.mean(axis=1) for streams in arrays[n_flow:]]
+        return [logits, mx.concatenate(means, axis=-1)]
 
     def attend(self, x: mx.array, layer: int, log: KVLog, plan: Plan) -> mx.array:
         """One layer's attention branch alone, for tools: normed rows `(L, D)` to `(L, D)`."""

@@ -8,7 +8,8 @@ use their reference op, and `fallbacks` says why.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,10 @@ BACKENDS = ("metal", "cuda", "reference")
 _log = logging.getLogger("ds4chat.kernels")
 
 Built = Callable[..., Any]
+
+
+class UnprovenError(Exception):
+    """A kernel that has never run stands in a graph that is being traced."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,12 +54,24 @@ class Dispatcher:
     Args:
         backend: one of `BACKENDS`; `reference` builds nothing.
         folder: where the sources lie; the installation's own by default.
+        is_replayed: whether `ops/replay.py` replays graphs; where MLX runs on a GPU.
     """
 
     backend: str
     folder: Path | None = None
+    is_replayed: bool = False
     fallbacks: dict[str, str] = field(default_factory=dict)
     _entries: dict[tuple[Any, ...], _Entry] = field(default_factory=dict)
+    _is_tracing: bool = False
+
+    @contextmanager
+    def tracing(self) -> Iterator[None]:
+        """While a graph is traced nothing can be evaluated: `run` raises `UnprovenError`."""
+        self._is_tracing = True
+        try:
+            yield
+        finally:
+            self._is_tracing = False
 
     @property
     def is_reference(self) -> bool:
@@ -105,6 +122,8 @@ class Dispatcher:
         outputs: Sequence[Output],
     ) -> list[mx.array]:
         entry = self._built(spec, [a.dtype for a in inputs], [o.dtype for o in outputs])
+        if self._is_tracing and not entry.is_proven:
+            raise UnprovenError(spec.name)
         made: list[mx.array] = entry.call(
             inputs=list(inputs),
             grid=grid_of(n_blocks, spec.threads),
@@ -154,7 +173,7 @@ def choose(backend: str, *, is_wanted: bool = True) -> Dispatcher:
     `is_wanted` is the user's setting; on cpu every op runs its reference in any case.
     """
     has_kernels = is_wanted and backend in ("metal", "cuda")
-    return Dispatcher(backend=backend if has_kernels else "reference")
+    return Dispatcher(backend=backend if has_kernels else "reference", is_replayed=has_kernels)
 
 
 _current = Dispatcher(backend="reference")

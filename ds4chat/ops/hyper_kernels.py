@@ -46,6 +46,15 @@ class Flow:
         partials = None if self.partials is None else self.partials[:, -1:]
         return Flow(streams=self.streams[-1:], partials=partials)
 
+    def arrays(self) -> list[mx.array]:
+        """Both arrays, or the streams alone."""
+        return [self.streams] if self.partials is None else [self.streams, self.partials]
+
+    @classmethod
+    def of(cls, arrays: list[mx.array]) -> Flow:
+        """The flow of which these are the `arrays`."""
+        return cls(streams=arrays[0], partials=arrays[1] if len(arrays) > 1 else None)
+
 
 @cache
 def post_spec(n_out: int) -> KernelSpec:

@@ -148,8 +148,8 @@ class Attention:
         assert cache.raw is not None
         assert cache.rows is not None
         new = _raw_rows(inputs[2], inputs[3], w.compressor, plan)
-        for row, made, table in _new_rows(new, cache.ratio, cache.raw, plan):
-            cache.rows[row : row + made.shape[0]] = make_kv(
+        for where, made, table in _new_rows(new, cache.ratio, cache.raw, plan):
+            cache.rows[where] = make_kv(
                 made, w.compressor.norm, self._block.rms_eps, table, self._fp8_split,
                 cache.rows.dtype,
             )  # fmt: skip
@@ -158,9 +158,9 @@ class Attention:
         assert cache.index_raw is not None
         assert cache.index_rows is not None
         new = _raw_rows(inputs[4], inputs[5], w.index_compressor, plan)
-        for row, made, table in _new_rows(new, cache.ratio, cache.index_raw, plan):
+        for where, made, table in _new_rows(new, cache.ratio, cache.index_raw, plan):
             made_row = self._index_rows(made, w.index_compressor.norm, table)
-            cache.index_rows[row : row + made.shape[0]] = made_row
+            cache.index_rows[where] = made_row
 
     def _index_rows(self, x: mx.array, norm: mx.array | None, table: RopeTable) -> mx.array:
         """The indexer's rows `(N, di)`, or its queries `(L * Hi, di)`, turned and rounded."""
@@ -213,8 +213,8 @@ def _raw_rows(
 
 def _new_rows(
     new: mx.array, ratio: int, raw: mx.array, plan: RatioPlan
-) -> list[tuple[int, mx.array, RopeTable]]:
-    """Write `new` into the ring `raw`; pooled rows as (first row, `(N, c)`, table).
+) -> list[tuple[mx.array | slice, mx.array, RopeTable]]:
+    """Write `new` into the ring `raw`; pooled rows as (which rows, `(N, c)`, table).
 
     A decode pass pools its rows one by one, always with the same shapes.
     """
@@ -232,7 +232,8 @@ def _new_rows(
     if plan.n_new == 0 or plan.new_table is None:
         return []
     tokens = mx.concatenate([before, new], axis=0)
-    return [(plan.first_new, _pool_many(tokens, ratio, plan), plan.new_table)]
+    where = slice(plan.first_new, plan.first_new + plan.n_new)
+    return [(where, _pool_many(tokens, ratio, plan), plan.new_table)]
 
 
 def _pool_many(tokens: mx.array, ratio: int, plan: RatioPlan) -> mx.array:

@@ -1,0 +1,73 @@
+"""Decode passes as replayed traces: the same text and, for single rows, the same state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ds4chat.engine.session import Session
+from ds4chat.ops import dispatch
+from ds4chat.ops.dispatch import Dispatcher
+from tests.engines import differing, open_pair, plain_tokens, random_ids, spec_tokens
+from tests.kernels.host_build import find_compiler
+
+pytestmark = pytest.mark.skipif(
+    find_compiler() is None, reason="MLX compiles what it fuses on the CPU"
+)
+PAIR: dict[str, Any] = {
+    "ratios": (0, 4),
+    "n_hash": 1,
+    "index_topk": 16,
+    "sinkhorn_rounds": 2,
+    "n_stages": 1,
+}
+PROMPT = 70  # more compressed rows than the indexer keeps
+
+
+@pytest.fixture
+def replaying() -> Iterator[Dispatcher]:
+    before, made = dispatch.current(), Dispatcher(backend="reference", is_replayed=True)
+    yield made
+    dispatch.use(before)
+
+
+def begun(folder: Path) -> tuple[Session, Session]:
+    """Two sessions behind one prompt."""
+    engine = open_pair(folder, **PAIR)
+    one, two = engine.session(), engine.session()
+    for session in (one, two):
+        session.sync(random_ids(engine, PROMPT))
+    return one, two
+
+
+def test_replayed_steps_are_those_that_are_built_anew(
+    tmp_path: Path, replaying: Dispatcher
+) -> None:
+    eager, replayed = begun(tmp_path)
+    expected = plain_tokens(eager, 9)
+    dispatch.use(replaying)
+    assert plain_tokens(replayed, 9) == expected
+    assert differing(eager, replayed) == []
+
+
+def test_one_trace_serves_the_passes_and_layers_of_a_kind(
+    tmp_path: Path, replaying: Dispatcher
+) -> None:
+    _, session = begun(tmp_path)
+    dispatch.use(replaying)
+    replay = session._runner.target._replayed.replay
+    plain_tokens(session, 4)
+    after_four = replay.n_traces
+    plain_tokens(session, 4)
+    assert replay.n_traces == after_four
+
+
+@pytest.mark.slow
+def test_replayed_rounds_keep_the_text(tmp_path: Path, replaying: Dispatcher) -> None:
+    eager, replayed = begun(tmp_path)
+    expected = plain_tokens(eager, 12)
+    dispatch.use(replaying)
+    assert spec_tokens(replayed, 12) == expected
