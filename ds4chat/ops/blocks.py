@@ -1,7 +1,9 @@
 """A weight that stays in its file's blocks, whatever their format, and is multiplied so.
 
-Up to 8 rows are a kernel's, where one is in use. Else stock MLX decodes a tile of the weight to
-float32 for each product: exact values and little memory, but slow.
+Up to 8 rows are a kernel's, where one is in use. More rows of bf16 are another's that unpacks
+a weight once for 64 of them; many are MLX's own product with a weight unpacked to bf16. Else
+stock MLX decodes a tile of the weight to float32 for each product: exact values and little
+memory, but slow.
 """
 
 from __future__ import annotations
@@ -17,8 +19,13 @@ from ds4chat.formats.quants import QuantFormat
 from ds4chat.ops.dispatch import current
 from ds4chat.ops.qmatmul import MAX_ROWS, BlockWeight, has_kernel, qmatmul
 from ds4chat.ops.unpack import unpack
+from ds4chat.ops.unpack_kernels import TILE, unpack_bf16
+from ds4chat.ops.wide_kernels import product
 
 _TILE_VALUES = 1 << 25  # decoded at once: 128 MB of float32
+_HALF_VALUES = 1 << 27  # unpacked at once: 256 MB of bf16
+_WIDE_ROWS = 128
+"""Rows up to which a product is made from blocks; for more the weight is unpacked first."""
 _MXFP4_OVERFLOWS = 253  # from this exponent on its largest magnitude is infinite
 _FLOAT_TYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 _FLOAT_BITS = {
@@ -71,6 +78,9 @@ class Blocks:
         """`(L, in)` to `(L, out)`."""
         if self._has_kernel(x):
             return self._by_kernel(x, self.raw)
+        made = self._many_rows(x)
+        if made is not None:
+            return made
         wide = x.astype(mx.float32)
         step = max(1, _TILE_VALUES // self.n_in)
         parts = [
@@ -79,6 +89,34 @@ class Blocks:
         ]
         joined = parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=-1)
         return joined.astype(self.out_dtype or x.dtype)
+
+    def _many_rows(self, x: mx.array) -> mx.array | None:
+        """The product in bf16 with float32 sums; None where it is not for these types."""
+        if x.shape[0] <= _WIDE_ROWS and self._is_half(x):
+            made = product(x, self.raw, self.quant, x.dtype)
+            if made is not None:
+                return made
+        step = max(TILE, _HALF_VALUES // self.n_in // TILE * TILE)
+        parts = []
+        for start in range(0, self.n_out, step):
+            weight = self._halves(x, self.raw[start : start + step])
+            if weight is None:
+                return None
+            parts.append(x @ weight.T)
+        return parts[0] if len(parts) == 1 else mx.concatenate(parts, axis=-1)
+
+    def _is_half(self, x: mx.array) -> bool:
+        """Whether a product with x may be made in bf16: not an island's."""
+        is_half = x.dtype == mx.bfloat16 == (self.out_dtype or x.dtype)
+        return is_half and not current().is_reference
+
+    def _halves(self, x: mx.array, rows: mx.array) -> mx.array | None:
+        """`(N, row_bytes)` as bf16 values for a product with x, or None."""
+        if not self._is_half(x):
+            return None
+        if self.quant.name == "BF16":
+            return rows.view(mx.bfloat16)
+        return unpack_bf16(rows, self.quant)
 
     def _has_kernel(self, x: mx.array) -> bool:
         dispatcher = current()
@@ -100,8 +138,9 @@ class Blocks:
         if self._has_kernel(x):
             rows = x.reshape(x.shape[0], -1)
             return self._by_kernel(rows, self.raw, n_groups).reshape(x.shape[0], n_groups, -1)
-        weight = self._values(raw)
-        rows = x.astype(mx.float32).swapaxes(0, 1)
+        half = self._halves(x, self.raw)
+        weight = self._values(raw) if half is None else half.reshape(n_groups, -1, x.shape[2])
+        rows = x.astype(weight.dtype).swapaxes(0, 1)
         return (rows @ weight.swapaxes(1, 2)).swapaxes(0, 1).astype(x.dtype)
 
     def expert(self, x: mx.array, expert_idx: mx.array) -> mx.array:

@@ -7,7 +7,7 @@ from functools import cache
 
 import mlx.core as mx
 
-from ds4chat.ops import moe_kernels
+from ds4chat.ops import moe_kernels, wide_kernels
 from ds4chat.ops.blocks import Blocks
 from ds4chat.ops.dispatch import current
 from ds4chat.ops.linear import Fused, Linear
@@ -87,19 +87,23 @@ def run_experts(
 def _by_kernels(
     x: mx.array, expert_idx: mx.array, weights: mx.array, w: ExpertWeights
 ) -> mx.array | None:
-    """The routed sum in two launches; None where they are not for such weights or rows."""
+    """The routed sum from blocks; None where no kernels are for such weights or rows."""
     parts = (*w.gate_up, w.down)
-    if current().is_reference or x.shape[0] > MAX_ROWS or len(parts) != 3:
+    if current().is_reference or len(parts) != 3:
         return None
     stacks = [
         ExpertBlocks(blocks=part.raw, quant=part.quant, n_in=part.n_in)
         for part in parts
         if isinstance(part, Blocks) and has_kernel(part.quant, part.n_in)
     ]
-    if len(stacks) != 3 or {"moe_gate_up", "moe_down"} & _given_up():
+    if len(stacks) != 3:
         return None
     gate, up, down = stacks
     picks = expert_idx.astype(mx.int32)
+    if x.shape[0] > MAX_ROWS:
+        return wide_kernels.experts(x, picks, weights, gate, up, down, w.limit)
+    if {"moe_gate_up", "moe_down"} & _given_up():
+        return None
     hidden = moe_kernels.gate_up(x, picks, gate, up, w.limit)
     return moe_kernels.down(hidden, picks, weights, down)
 
