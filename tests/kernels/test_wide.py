@@ -15,6 +15,7 @@ from ds4chat.ops import dispatch, wide_kernels
 from ds4chat.ops.blocks import Blocks
 from ds4chat.ops.linear import Fused
 from ds4chat.ops.moe import ExpertWeights, run_experts
+from ds4chat.ops.moe_kernels import ExpertBlocks
 from ds4chat.ops.unpack_kernels import STAGE_VALUES
 from tests.kernels import host_build
 from tests.kernels.blocks import nmse, random_blocks
@@ -95,7 +96,7 @@ def test_many_rows_unpack_the_weight_first(
     x, held = half(drawn(20, 512))
     found = w(x)
     assert found.dtype == mx.bfloat16
-    assert nmse(np.array(found.astype(mx.float32)), held @ values.T) < 8e-6
+    assert nmse(np.array(found.astype(mx.float32)), held.astype(np.float64) @ values.T) < 8e-6
     assert host.launched == ({} if name == "BF16" else {f"unpack_{name.lower()}": 3})
 
 
@@ -103,7 +104,8 @@ def test_islands_keep_their_values(host: HostDispatcher) -> None:
     w, _ = weight("Q8_0", 24, 512)
     island = Blocks(raw=w.raw, quant=w.quant, out_dtype=mx.float32)
     x, held = half(drawn(20, 512))
-    wanted = held @ decode(w.quant, np.array(w.raw), (24, 512)).T
+    values = decode(w.quant, np.array(w.raw), (24, 512)).astype(np.float64)
+    wanted = held @ values.T
     assert nmse(np.array(island(x)), wanted) < 1e-10
     assert not host.launched
 
@@ -111,7 +113,7 @@ def test_islands_keep_their_values(host: HostDispatcher) -> None:
 def test_groups_of_many_rows(host: HostDispatcher) -> None:
     w, values = weight("Q8_0", 48, 512)
     x, held = half(drawn(20, 3, 512))
-    wanted = np.einsum("lgi,gri->lgr", held, values.reshape(3, 16, 512))
+    wanted = np.einsum("lgi,gri->lgr", held.astype(np.float64), values.reshape(3, 16, 512))
     found = w.grouped(x)
     assert nmse(np.array(found.astype(mx.float32)), wanted) < 8e-6
     assert host.launched == {"unpack_q8_0": 1}
@@ -119,7 +121,8 @@ def test_groups_of_many_rows(host: HostDispatcher) -> None:
 
 def _activated(gate: Floats, up: Floats) -> Floats:
     gate, up = np.minimum(gate, LIMIT), np.clip(up, -LIMIT, LIMIT)
-    return gate / (1 + np.exp(-gate)) * up
+    made: Floats = gate / (1 + np.exp(-gate)) * up
+    return made
 
 
 def _picks(n_rows: int, n_experts: int) -> NDArray[np.int32]:
@@ -167,9 +170,7 @@ def test_experts_of_many_rows(gated: str, last: str, host: HostDispatcher) -> No
 
 def test_a_pick_that_is_no_expert_adds_nothing(host: HostDispatcher) -> None:
     stacks = [weight("Q2_K", 4, *shape) for shape in ((256, 256), (256, 256), (256, 256))]
-    gate, up, down = (
-        wide_kernels.ExpertBlocks(blocks=w.raw, quant=w.quant, n_in=256) for w, _ in stacks
-    )
+    gate, up, down = (ExpertBlocks(blocks=w.raw, quant=w.quant, n_in=256) for w, _ in stacks)
     x, _ = half(drawn(12, 256))
     picks = np.array([[0, 3]] * 12, np.int32)
     weights = mx.ones((12, 2))
