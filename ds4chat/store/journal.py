@@ -130,7 +130,7 @@ class Journal:
     def _attempt(self, *, sync: bool) -> None:
         try:
             self._find_again()
-            lock.briefly(self._fd, lambda: self._write(sync=sync))
+            lock.patiently(self._fd, lambda: self._write(sync=sync))
         except TakenOverError:
             self._is_over = True
             raise
@@ -148,9 +148,8 @@ class Journal:
     def _write(self, *, sync: bool) -> None:
         if not self._lock.is_mine():
             raise TakenOverError(
-                f"{self.path}: another window has taken this session over; "
-                "here it is read-only now",
-                "/save NAME goes on in a session of its own.",
+                f"another window has taken the session {self.folder.name!r} over",
+                "Nothing that was saved is lost.",
             )
         if os.fstat(self._fd).st_size > self._n_written:
             self._ops.truncate(self._fd, self._n_written)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import time
 import unicodedata
 import uuid
 from collections.abc import Callable, Iterator
@@ -29,8 +28,6 @@ from ds4chat.store.session import Clock, Session, utc_now
 from ds4chat.store.summary import Summary, summarize
 from ds4chat.store.trash import Trash
 
-_TAKE_OVER_TRIES = 200
-_TRY_EVERY_S = 0.01
 T = TypeVar("T")
 
 
@@ -185,13 +182,8 @@ class Library:
         if isinstance(held, SessionLock) or not takeover:
             return held
         taken: list[SessionLock] = []
-        for _ in range(_TAKE_OVER_TRIES):
-            try:
-                lock.briefly(fd, lambda: taken.append(lock.take_over(folder, me, self._ops)))
-            except BlockingIOError:
-                time.sleep(_TRY_EVERY_S)  # the other one writes a line just now
-            else:
-                break
+        with contextlib.suppress(BlockingIOError):
+            lock.patiently(fd, lambda: taken.append(lock.take_over(folder, me, self._ops)))
         return taken[0] if taken else held
 
     def rename(self, name: str, new: str, session: Session | None = None) -> str:

@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import re
+import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ FILE_NAME = "lock"
 _MAX_BYTES = 4096
 _UNSUPPORTED = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 _TRIES = 8
+_PATIENT_TRIES = 200
+_TRY_EVERY_S = 0.01
 _TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d):[\d.]+Z")
 
 
@@ -156,6 +159,20 @@ def briefly(fd: int, work: Callable[[], None]) -> None:
     finally:
         if held:
             fcntl.flock(fd, fcntl.LOCK_UN)
+
+
+def patiently(fd: int, work: Callable[[], None]) -> None:
+    """The same, waiting up to two seconds for the other one to finish.
+
+    Raises:
+        BlockingIOError: it took longer.
+    """
+    for _ in range(_PATIENT_TRIES - 1):
+        try:
+            return briefly(fd, work)
+        except BlockingIOError:
+            time.sleep(_TRY_EVERY_S)
+    return briefly(fd, work)
 
 
 def _flock(fd: int) -> bool:

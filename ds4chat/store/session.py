@@ -115,7 +115,7 @@ class Session:
             SessionFileError: it does not fit, the session is read-only, or (once per trouble)
                 it could not be written yet; then it is kept and written later.
         """
-        if self.is_read_only:
+        if self.is_read_only and not self._is_rest(record):
             why = f"it is open in another window ({self.owner})" if self.owner else "read-only"
             raise SessionFileError(
                 f"the session {self.name!r} was not changed: {why}",
@@ -131,6 +131,13 @@ class Session:
         self.entries.append(entry)
         if self._writer is not None:
             self._writer.append(codec.encode(entry), sync=needs_sync(record))
+
+    def _is_rest(self, record: Record) -> bool:
+        """Whether it ends a reply that ran when another window took the session over.
+
+        The rest of such a reply is kept in memory, for a copy, and not written.
+        """
+        return self._journal is not None and isinstance(record, TurnEvent)
 
     def _stamp(self, entry: Entry) -> Entry:
         """Add what makes listing quick and losses visible."""

@@ -49,6 +49,8 @@ def _save(desk: SessionDesk, name: str) -> None:
         sessions_manage.save_as(desk, name)
     elif desk.session is None:
         desk.chat.say("Nothing was said yet; a chat is saved from its first message on.")
+    elif desk.is_read_only:
+        desk.chat.say("This session is read-only here; /save NAME goes on in a copy.")
     else:
         is_done = desk.session.flush()
         state = "Saved" if is_done else "Not all could be saved yet"

@@ -53,6 +53,7 @@ from ds4chat.tui.state import Turn
 
 ENDED = "ds4chat was ended during this reply"
 DIED = "ds4chat ended during this reply"
+TAKEN = "another window took the session over during this reply"
 
 Tell = Callable[[SessionFileError], None]
 
@@ -210,7 +211,7 @@ class SessionDesk:
 
     def record(self, record: Record) -> None:
         """Take a record in; it is written soon."""
-        if self.is_read_only:
+        if self.is_read_only and not isinstance(record, TurnEvent):
             return  # that was said: the transcript is another window's
         try:
             if self.session is not None:
@@ -247,7 +248,10 @@ class SessionDesk:
 
     def tell(self, error: SessionFileError) -> None:
         """Say what went wrong; the chat goes on."""
-        self.chat.say(sentence(error.message, error.hint), "warning")
+        if isinstance(error, TakenOverError):
+            self.chat.say(sessions_words.lost(is_busy=self.chat.is_busy))
+        else:
+            self.chat.say(sentence(error.message, error.hint), "warning")
         self.chat.view.show_now()
 
     def _make(self) -> None:
@@ -310,13 +314,17 @@ class SessionDesk:
         self.kv.finish(name)
         session = self.library.open(name, takeover=takeover)
         self.attach(session)
+        leaf = session.tree.leaf
+        is_partial = leaf is not None and leaf.finished is None
         if not session.is_read_only:
             if not takeover:
                 self._guard(lambda: session.drop_snapshots((), "orphan"))
-            self.break_off(DIED)
+            self.break_off(TAKEN if takeover else DIED)
         system, self.chat.editing = self.chat.conversation.system, None
         self.redraw()
         sessions_words.announce(self.chat, session, system, self.settings)
+        if takeover and not session.is_read_only:
+            self.chat.say(sessions_words.taken(is_partial=is_partial))
         if self.chat.phase is Phase.READY and self.chat.info is not None:
             sessions_words.tell_model(self.chat, self.tree.options, self.chat.info)
             self.kv.restore(session, self.chat.info, is_told=True)

@@ -33,6 +33,10 @@ class SessionsPlan:
 class Keeper(Protocol):
     """Hears of every change of the conversation that is no event of the engine."""
 
+    @property
+    def is_read_only(self) -> bool:
+        """Whether another window writes to the session."""
+
     def may_ask(self) -> bool:
         """Whether a message may be sent; says why not."""
 
@@ -58,6 +62,8 @@ class Keeper(Protocol):
 
 class NoKeeper:
     """Keeps nothing."""
+
+    is_read_only = False
 
     def may_ask(self) -> bool:
         """Always."""

@@ -52,8 +52,33 @@ def tell_model(chat: ChatController, saved: OptionsSet | None, info: ModelInfo) 
 
 
 def read_only(owner: object) -> str:
-    """Why nothing can be asked, and the two ways out."""
-    return f"This session is read-only here: {owner} has it. {_TWO_WAYS}"
+    """Why a message was not sent, where it is, and the two ways on."""
+    return (
+        f"Not sent: this session is read-only here, {owner} has it. Your message stays in the "
+        "prompt. Ctrl+P and takeover make the session yours, then Enter sends it; or /save "
+        "NAME goes on in a copy, and Up brings the message back."
+    )
+
+
+def lost(*, is_busy: bool) -> str:
+    """What a window is told from which the session was taken."""
+    rest = (
+        "The reply that runs is shown to its end; /save NAME keeps all of it in a copy, "
+        "/takeover takes the session back without its rest."
+        if is_busy
+        else "/takeover takes it back, /save NAME goes on in a copy."
+    )
+    return f"Another window goes on with this session now; here it is read-only. {rest}"
+
+
+def taken(*, is_partial: bool) -> str:
+    """What a window is told that took the session over."""
+    rest = (
+        " It was in the middle of a reply: what that had so far is kept, /retry asks again."
+        if is_partial
+        else ""
+    )
+    return f"The session is yours now; the other window only reads.{rest}"
 
 
 def _say_lines(chat: ChatController, head: str, lines: Iterable[str]) -> None:

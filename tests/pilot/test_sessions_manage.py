@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from ds4chat import settings
-from ds4chat.demo import Reply
+from ds4chat.demo import Reply, Script
 from ds4chat.demo.replay import ReplayEngine
 from ds4chat.errors import SessionFileError
 from ds4chat.protocol.commands import Load, Submit
@@ -22,6 +22,7 @@ from ds4chat.tui.app import Ds4ChatApp
 from ds4chat.tui.controller import Phase
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.sessions import SessionsScreen
+from ds4chat.tui.sessions_desk import TAKEN
 from tests.pilot.conftest import OpenChat
 from tests.pilot.driver import Chat
 from tests.pilot.keeping import LONG, SCRIPT, desk_of, kept, on_disk, saved
@@ -43,20 +44,67 @@ async def test_a_second_window_is_read_only_until_it_takes_over(
             assert "First answer" in second.transcript()
             await second.send("two")
             assert second.prompt.text == "two"
+            words = " ".join(second.transcript().split())
+            assert words.count("Your message stays in the prompt.") == 1
+            assert "read-only" in second.picture().splitlines()[0]
             assert not second.engine.sent(Submit)
             second.prompt.text = ""
             await second.send("/takeover")
+            assert "read-only" not in second.picture().splitlines()[0]
+            words = second.transcript().partition("The session is yours now; ")[2]
+            assert "the other window only reads." in words
+            assert "middle of a reply" not in words
             await second.ask("two")
             assert await saved(second) == session.name
         await first.ask("mine")  # one process: the claim on the lock tells no other
         await first.until(lambda: session.is_read_only)
         words = " ".join(first.transcript().split())
-        assert words.count("another window has taken this session over") == 1
+        assert words.count("Another window goes on with this session now") == 1
+        assert str(tmp_path) not in words
+        assert "read-only" in first.picture().splitlines()[0]
         assert "was not changed" not in words
         await first.send("more")
         assert first.prompt.text == "more"
         desk_of(first).close()
     assert [t.question for t in on_disk(tmp_path, session.name).path()] == ["one", "two"]
+
+
+async def test_a_session_taken_over_in_mid_reply(open_chat: OpenChat, tmp_path: Path) -> None:
+    held = Script(replies=(Reply(answer=LONG, holds=(1, 2)), Reply(answer="Fine.")))
+    async with open_chat(script=held, options=kept(tmp_path)) as first:
+        await first.send("one")
+        await first.steps(1)
+        await first.until(lambda: desk_of(first).session)
+        session = desk_of(first).session
+        assert session is not None
+        session.flush()
+        async with open_chat(script=SCRIPT, options=kept(tmp_path, session.name)) as second:
+            await second.until(lambda: "read-only here" in second.transcript())
+            await second.send("/takeover")
+            await second.until(lambda: "yours now" in second.transcript())
+            words = " ".join(second.transcript().split())
+            assert "what that had so far is kept, /retry asks again." in words
+            turn = desk_of(second).tree.turns[1].finished
+            assert turn is not None
+            assert turn.message == TAKEN
+            await saved(second)
+        await first.press("f3")  # any command lets it go on
+        await first.until(lambda: "Another window" in first.transcript())
+        await first.press("f3")
+        await first.until(lambda: not first.chat.is_busy)
+        words = " ".join(first.transcript().split())
+        assert "The reply that runs is shown to its end; /save NAME keeps all of it" in words
+        assert "cannot be saved" not in words
+        await first.send("/save")
+        assert "/save NAME goes on in a copy." in " ".join(first.transcript().split())
+        await first.send("/save whole")
+        await first.until(lambda: "goes on as the session whole" in first.transcript())
+        await first.ask("two")
+        await saved(first)
+    assert on_disk(tmp_path, "whole").turns[1].answer_text == LONG
+    partial = on_disk(tmp_path, session.name).turns[1].answer_text
+    assert LONG.startswith(partial)
+    assert len(partial) < len(LONG)
 
 
 async def test_settings_of_the_session_come_back_and_are_said(

@@ -34,6 +34,8 @@ def parts(chat: ChatController) -> list[tuple[int, str]]:
     if str(chat.think) != "off":
         found.append((6, f"think {chat.think}"))
     found.append((3, f"ctx {units.tokens(chat.n_context)}/{units.tokens(info.ctx)}"))
+    if chat.keeper.is_read_only:
+        found.append((0, "read-only"))
     if chat.can_restart:
         found.append((0, str(chat.phase)))
     return found

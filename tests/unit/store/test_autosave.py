@@ -105,7 +105,7 @@ def test_a_takeover_is_told_by_the_thread(
     other = Library(session.folder.parent).open("a", takeover=True)
     session.ask("mine", ThinkMode.OFF)
     session.flush()
-    assert "taken this session over" in troubles[0].message
+    assert "taken the session 'a' over" in troubles[0].message
     assert session.is_read_only
     session.close()
     other.close()

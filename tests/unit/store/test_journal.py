@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 from collections.abc import Callable
@@ -225,7 +226,7 @@ def test_only_what_ends_something_waits_for_the_disk(tmp_path: Path) -> None:
 
 def test_after_a_takeover_the_old_window_only_reads(session: Session) -> None:
     taker = Library(session.folder.parent).open("a", takeover=True)
-    with pytest.raises(TakenOverError, match="taken this session over"):
+    with pytest.raises(TakenOverError, match="another window has taken the session"):
         session.ask("mine", ThinkMode.OFF)
     assert session.is_read_only
     build.say(taker, "theirs")
@@ -234,6 +235,38 @@ def test_after_a_takeover_the_old_window_only_reads(session: Session) -> None:
     session.close()
     build.say(taker, "more")
     assert saved(taker) == ["before", "theirs", "more"]
+
+
+def test_the_rest_of_a_reply_stays_in_memory_for_a_copy(session: Session) -> None:
+    turn = session.ask("q", ThinkMode.OFF)
+    taker = Library(session.folder.parent).open("a", takeover=True)
+    with pytest.raises(TakenOverError):
+        session.report(build.tokens(turn.id, "one"))
+    session.report(build.tokens(turn.id, " two"))
+    assert session.tree.turns[turn.id].answer_text == "onetwo"
+    copy = Library(session.folder.parent).copy(session, "b")
+    assert copy.tree.turns[turn.id].answer_text == "onetwo"
+    assert taker.tree.turns[turn.id].answer_text == ""
+    for each in (session, taker, copy):
+        each.close()
+
+
+def test_a_line_waits_while_another_window_is_at_the_transcript(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = (session.folder / transcripts.FILE_NAME).open("r+b")
+    fcntl.flock(other, fcntl.LOCK_EX)
+    naps: list[float] = []
+
+    def nap(seconds: float) -> None:
+        naps.append(seconds)
+        if len(naps) == 3:
+            other.close()
+
+    monkeypatch.setattr("ds4chat.store.lock.time.sleep", nap)
+    build.say(session, "after")
+    assert len(naps) == 3
+    assert saved(session) == ["before", "after"]
 
 
 def test_a_text_that_no_line_holds_is_refused_before_it_is_taken(
