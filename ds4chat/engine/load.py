@@ -18,7 +18,7 @@ from ds4chat.engine.backend import Backend
 from ds4chat.engine.fingerprint import fingerprint
 from ds4chat.engine.fit import Fit, Needs, judge, needs
 from ds4chat.engine.memory import memory_of
-from ds4chat.engine.runner import PREFILL_CHUNK
+from ds4chat.engine.runner import prefill_chunk
 from ds4chat.errors import ModelFileError
 from ds4chat.formats.gguf import GgufFile, TensorEntry
 from ds4chat.formats.show import shown_path
@@ -231,7 +231,7 @@ def _needs(pair: _Pair, backend: Backend) -> Needs:
         weights=sum(map(backend.storage.resident_bytes, entries)),
         itemsize=backend.storage.dtype.size,
         n_stages=pair.draft.n_stages if pair.draft is not None else 0,
-        chunk=PREFILL_CHUNK,
+        chunk=prefill_chunk(),
     )
 
 

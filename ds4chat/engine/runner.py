@@ -22,7 +22,15 @@ from ds4chat.model.target import Target
 from ds4chat.ops.dispatch import current
 
 PREFILL_CHUNK = 256
-"""Prompt tokens a pass. Chunks end at multiples of it, so borders depend on positions alone."""
+_LONG_CHUNKS = {"cuda": 2048, "metal": 512}
+
+
+def prefill_chunk() -> int:
+    """Prompt tokens a pass; chunks end at multiples of it: borders depend on positions alone.
+
+    A pass unpacks nearly every expert however few its rows are, so kernels want long ones.
+    """
+    return _LONG_CHUNKS.get(current().backend, PREFILL_CHUNK)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -133,10 +141,10 @@ class Runner:
         self, timeline: Timeline, ids: Sequence[int]
     ) -> Iterator[tuple[int, NDArray[np.float32]]]:
         """Append and commit prompt tokens, a chunk a step: (tokens done, `(V,)` logits)."""
-        done = 0
+        done, chunk_size = 0, prefill_chunk()
         while done < len(ids):
             start = timeline.log.n
-            size = min(PREFILL_CHUNK - start % PREFILL_CHUNK, len(ids) - done)
+            size = min(chunk_size - start % chunk_size, len(ids) - done)
             chunk = ids[done : done + size]
             is_short = size <= MAX_ROWS and self.is_row_exact
             logits = self._pass(timeline, chunk, start, row_exact=is_short, last_only=True)

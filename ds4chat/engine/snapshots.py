@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ds4chat import __version__
 from ds4chat.engine.engine import Engine
 from ds4chat.engine.marks import gone_back
-from ds4chat.engine.runner import PREFILL_CHUNK, Timeline
+from ds4chat.engine.runner import Timeline, prefill_chunk
 from ds4chat.engine.session import Session
 from ds4chat.engine.snapshot_chain import (
     MAX_LINKS,
@@ -111,7 +111,7 @@ def identity(engine: Engine) -> Identity:
         support=support,
         kv_fp8=info.kv_fp8,
         activation_dtype=info.activation_dtype,
-        prefill_chunk=PREFILL_CHUNK,
+        prefill_chunk=prefill_chunk(),
         build=__version__,
         backend=info.backend,
         device=info.device,
