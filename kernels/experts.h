@@ -2,11 +2,14 @@
 // distinct expert is read once, by whoever stands at its first slot. Works on any pointer type:
 // Metal keeps small inputs in another address space.
 template <typename P>
-INLINE bool is_first(P picks, int slot, int n_experts) {
+INLINE bool is_first(P picks, int slot, int n_experts, unsigned lane) {  // all lanes take part
   const int expert = (int)picks[slot];
-  bool is_new = expert >= 0 && expert < n_experts;
-  for (int i = 0; i < slot; i++) is_new = is_new && (int)picks[i] != expert;
-  return is_new;
+  float n_before = 0.0f;
+  for (int i = (int)lane; i < slot; i += 32)
+    n_before = plus(n_before, (int)picks[i] == expert ? 1.0f : 0.0f);
+  for (unsigned mask = 16; mask; mask /= 2)
+    n_before = plus(n_before, from_lane_xor(n_before, mask));
+  return expert >= 0 && expert < n_experts && n_before == 0.0f;
 }
 // The first pick of `row` that is `expert`, or -1.
 template <typename P>

@@ -42,7 +42,7 @@ INLINE unsigned bf16_pair(float low, float high) {
   return out;
 }
 
-// Four bytes of the eight in (high:low) by the nibbles of `pick`; no nibble is above 7.
+// Four bytes of the eight in (high:low) by the low four nibbles of `pick`, none above 7.
 INLINE unsigned pick_bytes(unsigned low, unsigned high, unsigned pick) {
   return __byte_perm(low, high, pick);
 }

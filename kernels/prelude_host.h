@@ -168,7 +168,7 @@ INLINE unsigned bf16_pair(float low, float high) {
   return rounded_bf16(low) | rounded_bf16(high) << 16;
 }
 
-// Four bytes of the eight in (high:low) by the nibbles of `pick`; no nibble is above 7.
+// Four bytes of the eight in (high:low) by the low four nibbles of `pick`, none above 7.
 INLINE unsigned pick_bytes(unsigned low, unsigned high, unsigned pick) {
   const uint64_t both = (static_cast<uint64_t>(high) << 32) | low;
   unsigned out = 0;

@@ -43,7 +43,7 @@ INLINE uint bf16_pair(float low, float high) {
   return rounded_bf16(low) | rounded_bf16(high) << 16;
 }
 
-// Four bytes of the eight in (high:low) by the nibbles of `pick`; no nibble is above 7.
+// Four bytes of the eight in (high:low) by the low four nibbles of `pick`, none above 7.
 INLINE uint pick_bytes(uint low, uint high, uint pick) {
   const ulong both = (ulong(high) << 32) | low;
   uint out = 0;

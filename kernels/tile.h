@@ -11,54 +11,74 @@
 // TABLE_WORDS, load_tables, unpack and scales. Values are split into bf16 "limbs" whose sum is
 // exact: one for quantised weights and for bf16, two for f16, three for f32.
 
+#ifndef COLUMNS
+#define COLUMNS TILE  // or 8: half as many columns a simdgroup, for matrices with few of them
+#endif
+#ifndef BUFFERS
+#define BUFFERS 2  // stages of a simdgroup on their way or at work
+#endif
 #define TILE 16
 #define MAX_ROWS 8
+#define N_ACC (COLUMNS / 4)
 #define N_GROUPS (STAGE_K / 32)
-#define COLUMN_WORDS (4 * STAGE_WORDS)
-#define STAGE_VECTORS (TILE * STAGE_WORDS)
+#define STAGE_STRIDE (STAGE_WORDS | 1)  // odd: eight columns then lie in different banks
+#define COLUMN_WORDS (4 * STAGE_STRIDE)
+#define STAGE_VECTORS (COLUMNS * STAGE_STRIDE)
+#define WALK_VECTORS (BUFFERS * STAGE_VECTORS)
 
 // Ask for one 16-byte word of a stage: `begin` is where the stage begins in the file, `n_bytes`
 // how much of it the row has. What the row lacks becomes zero.
 INLINE void fetch_word(SHARED_PTR uint4* stage, const GLOBAL byte_t* w, wide begin,
                        int n_bytes, unsigned row, unsigned word) {
   const int offset = (int)(begin & 15), left = offset + n_bytes - (int)(16 * word);
-  copy16(stage + row * STAGE_WORDS + word, w, begin - offset + 16 * word,
+  copy16(stage + row * STAGE_STRIDE + word, w, begin - offset + 16 * word,
          left < 0 ? 0 : left > 16 ? 16 : left);
 }
-// Ask for the stage that begins `from` bytes into each of the rows first .. first + 15: eight
-// lanes a row for the first eight words, two lanes a row for the other two.
+// Ask for the stage that begins `from` bytes into each of the rows first .. first + COLUMNS - 1:
+// eight lanes a row for the first eight words, two lanes a row for the other two.
 INLINE void fetch_stage(SHARED_PTR uint4* stage, const GLOBAL byte_t* w, wide row_bytes,
-                        wide first, wide end, wide from, unsigned lane) {
-  const wide rest = row_bytes - from;
-  const int n_bytes = rest < STAGE_BYTES ? (int)rest : STAGE_BYTES;
-  const int n_live = end - first < TILE ? (int)(end - first) : TILE;
-#if ROWS_ALIGNED  // every row begins at a multiple of 16 bytes
-  const int offset = (int)from & 15;
-  const unsigned row = lane / 8, word = lane % 8;
-  const int left = offset + n_bytes - (int)(16 * word);
-  const int n_valid = left < 0 ? 0 : left > 16 ? 16 : left;
-  wide at = (first + row) * row_bytes + from - offset + 16 * word;
+                        wide first, wide end, int from, unsigned lane) {
+  const int n_live = end - first < COLUMNS ? (int)(end - first) : COLUMNS;
+#if ROWS_ALIGNED  // every row begins and ends at a multiple of 16 bytes: words are whole
+#if IS_ALIGNED
+  const int begin = from;
+#else
+  const int begin = from & ~15;
+#endif
+  const int rest = (int)row_bytes - begin, wanted = from - begin + STAGE_BYTES;
+  const int stop = rest < wanted ? rest : wanted;
+  const int row = (int)lane / 8, word = (int)lane % 8;
   if (STAGE_WORDS >= 8 || word < STAGE_WORDS) {
-    UNROLL for (unsigned i = 0; i < TILE / 4; i++) {
-      copy16(stage + (row + 4 * i) * STAGE_WORDS + word, w, at,
-             (int)(row + 4 * i) < n_live ? n_valid : 0);
+    const int n_valid = 16 * word < stop ? 16 : 0;
+    wide at = (first + row) * row_bytes + 16 * word + begin;
+    UNROLL for (int i = 0; i < COLUMNS / 4; i++) {
+      copy16(stage + (row + 4 * i) * STAGE_STRIDE + word, w, at,
+             row + 4 * i < n_live ? n_valid : 0);
       at += 4 * row_bytes;
     }
   }
+  if (STAGE_WORDS > 8) {
+    const int last = (int)lane / 2, beyond = 8 + (int)lane % 2;
+    if (beyond < STAGE_WORDS && last < COLUMNS)
+      copy16(stage + last * STAGE_STRIDE + beyond, w,
+             (first + last) * row_bytes + 16 * beyond + begin,
+             last < n_live && 16 * beyond < stop ? 16 : 0);
+  }
 #else
+  const int rest = (int)row_bytes - from, n_bytes = rest < STAGE_BYTES ? rest : STAGE_BYTES;
   if (STAGE_WORDS >= 8 || lane % 8 < STAGE_WORDS) {
-    UNROLL for (unsigned i = 0; i < TILE / 4; i++) {
+    UNROLL for (unsigned i = 0; i < COLUMNS / 4; i++) {
       const unsigned row = lane / 8 + 4 * i;
       fetch_word(stage, w, (first + row) * row_bytes + from,
                  (int)row < n_live ? n_bytes : -16, row, lane % 8);
     }
   }
-#endif
-  if (STAGE_WORDS > 8 && lane % 2 + 8 < STAGE_WORDS) {
+  if (STAGE_WORDS > 8 && lane % 2 + 8 < STAGE_WORDS && lane / 2 < COLUMNS) {
     const unsigned last = lane / 2;
     fetch_word(stage, w, (first + last) * row_bytes + from,
                (int)last < n_live ? n_bytes : -16, last, 8 + lane % 2);
   }
+#endif
 }
 
 // The pairs of eight values p = (0,1) (2,3) (4,5) (6,7) in the format's order.
@@ -135,12 +155,14 @@ INLINE void multiply_limbs(PRIVATE float* c, PRIVATE const unsigned* wa,
   }
 }
 
-// acc += scale * c - minimum * x_sum for the lane's two columns and two rows.
+// acc += scale * c for the lane's two columns and two rows.
 INLINE void add_scaled(PRIVATE float* acc, PRIVATE const float* c, float d_low, float d_high) {
   acc[0] = fused(d_low, c[0], acc[0]);
   acc[1] = fused(d_low, c[1], acc[1]);
+#if COLUMNS > 8
   acc[2] = fused(d_high, c[2], acc[2]);
   acc[3] = fused(d_high, c[3], acc[3]);
+#endif
 }
 
 #define ONES 0x3f803f80u
@@ -158,14 +180,22 @@ INLINE void add_group(PRIVATE float* acc, SHARED_PTR const unsigned* low, unsign
                       PRIVATE const unsigned* b) {
   unsigned wa[4 * W_LIMBS], wb[4 * W_LIMBS];
   unpack(low, table, low_at, group, t, wa);
+#if COLUMNS > 8
   unpack(high, table, high_at, group, t, wb);
+#else
+  UNROLL for (int i = 0; i < 4 * W_LIMBS; i++) wb[i] = 0;
+#endif
 #if !HAS_SCALE
   multiply_limbs(acc, wa, wb, b, 0);
   multiply_limbs(acc, wa, wb, b, 1);
 #else
   float da[N_PARTS], db[N_PARTS], ma[N_PARTS], mb[N_PARTS];
   scales(low, low_at, group, da, ma);
+#if COLUMNS > 8
   scales(high, high_at, group, db, mb);
+#else
+  UNROLL for (int part = 0; part < N_PARTS; part++) db[part] = mb[part] = 0.0f;
+#endif
   UNROLL for (int part = 0; part < N_PARTS; part++) {
     float c[4] = {0.0f, 0.0f, 0.0f, 0.0f};
     multiply_limbs(c, wa, wb, b, part);
@@ -184,7 +214,7 @@ INLINE void add_group(PRIVATE float* acc, SHARED_PTR const unsigned* low, unsign
 // acc += the stage of `from` bytes, `k` values into each row; x_at is the lane's own row of x.
 template <typename T>
 INLINE void add_stage(PRIVATE float* acc, SHARED_PTR const unsigned* stage,
-                      SHARED_PTR const unsigned* table, wide row_bytes, wide first, wide from,
+                      SHARED_PTR const unsigned* table, wide row_bytes, wide first, int from,
                       const GLOBAL T* x, wide x_at, int k, int n_k, bool is_live,
                       unsigned lane) {
   const unsigned g = lane / 4, t = lane % 4;
@@ -202,8 +232,46 @@ INLINE void add_stage(PRIVATE float* acc, SHARED_PTR const unsigned* stage,
     UNROLL for (int i = 0; i < GROUPS_AT_ONCE; i++) {
       unsigned b[4 * X_LIMBS];
       const int begin = k + 32 * (some + i);
+#if WHOLE_STAGES  // K is a multiple of STAGE_K
+      load_x(x, x_at + begin, t, is_live, b);
+#else
       load_x(x, x_at + begin, t, is_live && begin + (int)SECOND_FOUR(t) < n_k, b);
+#endif
       add_group(acc, low, low_at, high, high_at, table, (unsigned)(some + i), t, b);
     }
+  }
+}
+
+// Ask for the first stages of a simdgroup that takes those of number part, part + step, ...
+INLINE void begin_walk(SHARED_PTR uint4* mine, const GLOBAL byte_t* w, wide row_bytes,
+                       wide first, wide end, int part, int step, int n_stages,
+                       unsigned lane) {
+  UNROLL for (int i = 0; i < BUFFERS - 1; i++) {
+    const int stage = part + i * step;
+    if (stage < n_stages)
+      fetch_stage(mine + i * STAGE_VECTORS, w, row_bytes, first, end, stage * STAGE_BYTES, lane);
+    copies_close();
+  }
+}
+// acc += those stages; `begin_walk` came before.
+template <typename T>
+INLINE void walk(PRIVATE float* acc, SHARED_PTR uint4* mine, SHARED_PTR const unsigned* table,
+                 const GLOBAL byte_t* w, wide row_bytes, wide first, wide end, int part, int step,
+                 const GLOBAL T* x, wide x_at, int n_k, bool is_live, unsigned lane) {
+  const int n_stages = (n_k + STAGE_K - 1) / STAGE_K;
+  int at = 0, free_at = BUFFERS - 1;
+  ROLLED for (int stage = part; stage < n_stages; stage += step) {
+    const int next = stage + (BUFFERS - 1) * step;
+    if (next < n_stages)
+      fetch_stage(mine + free_at * STAGE_VECTORS, w, row_bytes, first, end, next * STAGE_BYTES,
+                  lane);
+    copies_close();
+    copies_wait<BUFFERS - 1>();
+    simd_sync();
+    add_stage(acc, (SHARED_PTR const unsigned*)(mine + at * STAGE_VECTORS), table, row_bytes,
+              first, stage * STAGE_BYTES, x, x_at, stage * STAGE_K, n_k, is_live, lane);
+    simd_sync();
+    at = at + 1 == BUFFERS ? 0 : at + 1;
+    free_at = free_at + 1 == BUFFERS ? 0 : free_at + 1;
   }
 }

@@ -20,17 +20,16 @@ from ds4chat.ops.qmatmul import (
     MAX_ROWS,
     SHARED_BYTES,
     STAGE_VALUES,
-    TILE,
+    Walk,
     has_kernel,
-    rows_aligned,
-    stage_bytes,
+    walk_constants,
 )
 from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
 
 MAX_PICKS = 8
 MAX_EXPERTS = 1024
 """Experts whose scores stand in shared memory."""
-_SIMDGROUPS = {"cuda": 8, "metal": 4, "host": 8}
+_TABLE_BYTES = 2048
 _ROUNDED = Tolerance(nmse=4e-6, reason="the output is rounded to bf16: 2^-9 relative, squared")
 
 
@@ -59,20 +58,28 @@ def pack_experts(
 
 @cache
 def gate_up_spec(
-    format_name: str, n_in: int, x_type: str, limit: float, *, backend: str, is_bf16_out: bool
+    format_name: str,
+    n_in: int,
+    x_type: str,
+    limit: float,
+    *,
+    backend: str,
+    is_bf16_out: bool,
+    walk: Walk | None = None,
 ) -> KernelSpec:
-    """The variant for a format, row length, type of x and clamp."""
+    """The variant for a format, row length, type of x and clamp; `walk` for trials."""
+    chosen = walk or gate_up_walk(format_name, backend)
     return KernelSpec(
         name=f"moe_gate_up_{format_name.lower()}",
         source="moe_gate_up.kernel",
         headers=_headers(format_name),
         inputs=("x", "gate", "up", "picks"),
         outputs=("hidden",),
-        threads=LANES * _SIMDGROUPS[backend],
+        threads=LANES * chosen.simdgroups,
         constants={
-            "SIMDGROUPS": _SIMDGROUPS[backend],
+            **chosen.constants,
+            **walk_constants(format_name, n_in),
             "X_LIMBS": 3 if x_type == "float32" else 1,
-            "ROWS_ALIGNED": rows_aligned(format_name, n_in),
             "LIMIT": f"{limit!r}f",
         },
         tolerance=_ROUNDED if is_bf16_out else Tolerance(),
@@ -81,22 +88,34 @@ def gate_up_spec(
 
 @cache
 def down_spec(
-    format_name: str, n_in: int, x_type: str, n_picks: int, *, backend: str, is_bf16_out: bool
+    format_name: str,
+    n_in: int,
+    x_type: str,
+    n_picks: int,
+    *,
+    backend: str,
+    is_bf16_out: bool,
+    walk: Walk | None = None,
 ) -> KernelSpec:
-    """The variant for a format, row length, type of the hidden values, picks a row."""
+    """The variant for a format, row length, type of the hidden values, picks a row.
+
+    The `split` of a walk is the simdgroups that share an expert.
+    """
+    chosen = walk or down_walk(format_name, n_picks, backend)
+    constants = chosen.constants
     return KernelSpec(
         name=f"moe_down_{format_name.lower()}",
         source="moe_down.kernel",
         headers=_headers(format_name),
         inputs=("hidden", "down", "picks", "weights"),
         outputs=("y",),
-        threads=LANES * _SIMDGROUPS[backend],
+        threads=LANES * chosen.simdgroups,
         constants={
-            "SIMDGROUPS": _SIMDGROUPS[backend],
+            **constants,
+            "TEAM": constants.pop("SPLIT"),
+            **walk_constants(format_name, n_in),
             "X_LIMBS": 3 if x_type == "float32" else 1,
-            "ROWS_ALIGNED": rows_aligned(format_name, n_in),
             "N_PICKS": n_picks,
-            "TEAM": _team(format_name, n_picks, backend),
         },
         tolerance=_ROUNDED if is_bf16_out else Tolerance(),
     )
@@ -124,24 +143,40 @@ def _headers(format_name: str) -> tuple[str, ...]:
     return ("formats/order.h", f"formats/{format_name.lower()}.h", "tile.h", "experts.h")
 
 
-def _team(format_name: str, n_picks: int, backend: str) -> int:
-    """Simdgroups that share an expert: as many as their results leave room for, at most 4."""
-    table_bytes = 2048
-    stages = _SIMDGROUPS[backend] * 2 * stage_bytes(format_name) + table_bytes
-    team = 4
-    while team > 1 and stages + team * MAX_ROWS * n_picks * TILE * 4 > SHARED_BYTES[backend]:
-        team //= 2
-    return team
+def gate_up_walk(format_name: str, backend: str) -> Walk:
+    """How simdgroups share the gate and up projections of an expert."""
+    simdgroups = 4 if backend == "metal" else 8
+    return Walk(simdgroups=simdgroups, split=simdgroups // 2)
 
 
-def gate_up_blocks(n_slots: int, n_out: int) -> int:
+def down_walk(format_name: str, n_picks: int, backend: str) -> Walk:
+    """As many simdgroups an expert as their results leave room for, at most 4."""
+    simdgroups, split = 4 if backend == "metal" else 8, 4
+    walk = Walk(simdgroups=simdgroups, split=split)
+    while split > 1 and down_bytes(walk, format_name, n_picks) > SHARED_BYTES[backend]:
+        split //= 2
+        walk = Walk(simdgroups=simdgroups, split=split)
+    return walk
+
+
+def down_bytes(walk: Walk, format_name: str, n_picks: int) -> int:
+    """Shared memory of a block of `down_spec`."""
+    n_slots = MAX_ROWS * n_picks
+    lists = n_slots * (2 * 4 + 2 + MAX_ROWS) + 64
+    outs = walk.split * n_slots * walk.columns * 4
+    table = _TABLE_BYTES if format_name == "IQ2_XXS" else 0
+    return walk.shared_bytes(format_name) + outs + lists + table
+
+
+def gate_up_blocks(spec: KernelSpec, n_slots: int, n_out: int) -> int:
     """Blocks of a launch of `gate_up_spec` for `n_slots` picks of all rows."""
-    return n_slots * -(-n_out // TILE)
+    tiles = spec.threads // LANES // (2 * int(spec.constants["SPLIT"]))
+    return n_slots * -(-n_out // (tiles * int(spec.constants["COLUMNS"])))
 
 
-def down_blocks(n_out: int) -> int:
+def down_blocks(spec: KernelSpec, n_out: int) -> int:
     """Blocks of a launch of `down_spec`."""
-    return -(-n_out // TILE)
+    return -(-n_out // int(spec.constants["COLUMNS"]))
 
 
 def route(
@@ -181,7 +216,7 @@ def gate_up(
             is_bf16_out=x.dtype == mx.bfloat16,
         )
         output = Output(shape=(n_rows, n_picks, gate.n_out), dtype=x.dtype)
-        n_blocks = gate_up_blocks(n_rows * n_picks, gate.n_out)
+        n_blocks = gate_up_blocks(spec, n_rows * n_picks, gate.n_out)
         made = dispatcher.run(spec, [x, gate.blocks, up.blocks, picks], n_blocks, [output])
         if made is not None:
             return made[0]
@@ -205,7 +240,7 @@ def down(hidden: mx.array, picks: mx.array, weights: mx.array, w: ExpertBlocks) 
         )
         output = Output(shape=(hidden.shape[0], w.n_out), dtype=mx.float32)
         inputs = [hidden, w.blocks, picks, weights]
-        made = dispatcher.run(spec, inputs, down_blocks(w.n_out), [output])
+        made = dispatcher.run(spec, inputs, down_blocks(spec, w.n_out), [output])
         if made is not None:
             return made[0]
     out = mx.squeeze(_chosen(w, picks) @ hidden.astype(mx.float32)[..., None], -1)

@@ -19,8 +19,6 @@ from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
 
 MAX_ROWS = 8
 TILE = 16
-_SIMDGROUPS = {"cuda": 8, "metal": 4, "host": 8}
-
 STAGE_VALUES = {
     "F32": 32,
     "F16": 64,
@@ -78,9 +76,37 @@ def pack_blocks(raw: NDArray[np.uint8], quant: QuantFormat, n_in: int) -> BlockW
     return BlockWeight(blocks=mx.array(rows), quant=quant, n_in=n_in)
 
 
-def stage_bytes(format_name: str) -> int:
-    """Shared memory that one stage of 16 rows takes (`STAGE_WORDS` in the format's header)."""
-    return TILE * 16 * _STAGE_WORDS.get(format_name, 10)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Walk:
+    """How simdgroups share a matrix: constants of a variant. All but `buffers` fix sums' order.
+
+    `split` simdgroups of a block's `simdgroups` share a tile of `columns` outputs; each has
+    `buffers` stages on their way or at work.
+    """
+
+    simdgroups: int
+    split: int
+    columns: int = TILE
+    buffers: int = 2
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """As the kernels' headers want them."""
+        return {
+            "SIMDGROUPS": self.simdgroups,
+            "SPLIT": self.split,
+            "COLUMNS": self.columns,
+            "BUFFERS": self.buffers,
+        }
+
+    def shared_bytes(self, format_name: str) -> int:
+        """Shared memory of all stages."""
+        return self.simdgroups * self.buffers * stage_bytes(format_name, self.columns)
+
+
+def stage_bytes(format_name: str, columns: int = TILE) -> int:
+    """Shared memory of a stage of `columns` rows: an odd number of vectors for each."""
+    return columns * 16 * (_STAGE_WORDS.get(format_name, 10) | 1)
 
 
 def rows_aligned(format_name: str, n_in: int) -> int:
@@ -102,8 +128,23 @@ def split_of(n_in: int, stage: int, simdgroups: int) -> int:
     return split
 
 
+def walk_of(format_name: str, n_in: int, n_out: int, backend: str) -> Walk:
+    """The walk for a format and shape; the number of rows does not matter, so bits do not."""
+    simdgroups = 4 if backend == "metal" else 8
+    split = split_of(n_in, STAGE_VALUES[format_name], simdgroups)
+    return Walk(simdgroups=simdgroups, split=split)
+
+
+def walk_constants(format_name: str, n_in: int) -> dict[str, int]:
+    """What the row length lets a kernel leave out."""
+    return {
+        "ROWS_ALIGNED": rows_aligned(format_name, n_in),
+        "WHOLE_STAGES": int(n_in % STAGE_VALUES[format_name] == 0),
+    }
+
+
 @cache
-def make_spec(
+def make_spec(  # noqa: PLR0913  (what a variant depends on)
     format_name: str,
     n_in: int,
     x_type: str,
@@ -111,21 +152,25 @@ def make_spec(
     backend: str,
     is_bf16_out: bool,
     n_groups: int = 1,
+    n_out: int = 0,
+    walk: Walk | None = None,
 ) -> KernelSpec:
-    """The variant for a format, row length, type of x (`float32` or `bfloat16`) and groups."""
-    simdgroups = _SIMDGROUPS[backend]
+    """The variant for a format, row length, type of x (`float32` or `bfloat16`) and groups.
+
+    `n_out` (0: many) and the rest choose the walk unless `walk` is given.
+    """
+    chosen = walk or walk_of(format_name, n_in, n_out, backend)
     return KernelSpec(
         name=f"qmatmul_{format_name.lower()}",
         source="qmatmul.kernel",
         headers=("formats/order.h", f"formats/{format_name.lower()}.h", "tile.h"),
         inputs=("x", "w"),
         outputs=("y",),
-        threads=LANES * simdgroups,
+        threads=LANES * chosen.simdgroups,
         constants={
-            "SIMDGROUPS": simdgroups,
-            "SPLIT": split_of(n_in, STAGE_VALUES[format_name], simdgroups),
+            **chosen.constants,
+            **walk_constants(format_name, n_in),
             "X_LIMBS": 3 if x_type == "float32" else 1,
-            "ROWS_ALIGNED": rows_aligned(format_name, n_in),
             "N_MATRICES": n_groups,
         },
         tolerance=_BF16_OUT if is_bf16_out else Tolerance(),
@@ -135,7 +180,7 @@ def make_spec(
 def n_blocks_of(spec: KernelSpec, n_out: int) -> int:
     """Blocks of a launch that makes `n_out` outputs."""
     tiles = spec.threads // LANES // int(spec.constants["SPLIT"])
-    return -(-n_out // (TILE * tiles))
+    return -(-n_out // (int(spec.constants["COLUMNS"]) * tiles))
 
 
 def qmatmul(
@@ -163,6 +208,7 @@ def qmatmul(
             backend=dispatcher.backend,
             is_bf16_out=dtype == mx.bfloat16,
             n_groups=n_groups,
+            n_out=w.n_out,
         )
         output = Output(shape=(x.shape[0], w.n_out), dtype=dtype)
         made = dispatcher.run(spec, [x, w.blocks], n_blocks_of(spec, w.n_out), [output])

@@ -3,7 +3,9 @@
 #define STAGE_BYTES 128
 #define STAGE_WORDS 8
 #define IS_ALIGNED 1
+#ifndef GROUPS_AT_ONCE
 #define GROUPS_AT_ONCE 2
+#endif
 #define W_LIMBS 1
 #define PAIRS PAIRS_NATURAL
 #define HAS_SCALE 0

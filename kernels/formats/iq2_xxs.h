@@ -3,7 +3,9 @@
 #define STAGE_K 512
 #define STAGE_BYTES 132
 #define STAGE_WORDS 10
+#ifndef GROUPS_AT_ONCE
 #define GROUPS_AT_ONCE 8
+#endif
 #define W_LIMBS 1
 #define PAIRS PAIRS_NATURAL
 #define HAS_SCALE 1
@@ -62,26 +64,23 @@ INLINE void magnitudes(unsigned pick, PRIVATE unsigned* w) {
   w[0] = pick_bytes(low, high, 0x5140u);
   w[1] = pick_bytes(low, high, 0x7362u);
 }
+// Rows begin at even bytes: the word with signs and scale is read in halves.
+INLINE unsigned half_at(SHARED_PTR const byte_t* bytes) {
+  return *(SHARED_PTR const half_bits*)bytes;
+}
 INLINE void unpack(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned* table,
                    unsigned at, unsigned group, unsigned t, PRIVATE unsigned* w) {
-  const unsigned from = at + 66 * (group / 8) + 2 + 8 * (group % 8);
-  const unsigned word = from / 4, shift = 8 * (from & 3);
-  const unsigned mid = column[word + 1];
-  const unsigned indices = shift_pair(column[word], mid, shift);
-  const unsigned rest = shift_pair(mid, column[word + 2], shift);
-  // Byte offsets into the table: four times the 8-bit index and the 7-bit sign code.
-  const unsigned row = shift_pair(indices, indices, (8 * t + 30) & 31) & 0x3fcu;
-  const unsigned code = shift_pair(rest, rest, (7 * t + 30) & 31) & 0x1fcu;
-  SHARED_PTR const byte_t* bytes = (SHARED_PTR const byte_t*)table;
-  const unsigned pick = *(SHARED_PTR const unsigned*)(bytes + row) ^
-                        *(SHARED_PTR const unsigned*)(bytes + 1024 + code);
-  magnitudes(pick & 0xffffu, w);
+  SHARED_PTR const byte_t* from =
+      (SHARED_PTR const byte_t*)column + at + 66 * (group / 8) + 2 + 8 * (group % 8);
+  const unsigned rest = pick_bytes(half_at(from + 4), half_at(from + 6), 0x5410u);
+  const unsigned pick = table[from[t]] ^ table[256 + ((rest >> (7 * t)) & 127u)];
+  magnitudes(pick, w);
   magnitudes(pick >> 16, w + 2);
 }
 INLINE void scales(SHARED_PTR const unsigned* column, unsigned at, unsigned group,
                    PRIVATE float* d, PRIVATE float*) {
-  const unsigned block = at + 66 * (group / 8), from = block + 8 + 8 * (group % 8);
-  const float whole = half_value((column[block / 4] >> (8 * (block & 2))) & 0xffffu);
-  const unsigned s = (column[from / 4] >> (8 * (from & 2) + 12)) & 15u;
+  SHARED_PTR const byte_t* block = (SHARED_PTR const byte_t*)column + at + 66 * (group / 8);
+  const float whole = half_value(half_at(block));
+  const unsigned s = half_at(block + 8 + 8 * (group % 8)) >> 12;
   d[0] = fused(times(whole, 0.25f), static_cast<float>(s), times(whole, 0.125f));
 }

@@ -3,7 +3,9 @@
 #define STAGE_K 256
 #define STAGE_BYTES 136
 #define STAGE_WORDS 10
+#ifndef GROUPS_AT_ONCE
 #define GROUPS_AT_ONCE 2
+#endif
 #define W_LIMBS 1
 #define PAIRS PAIRS_ZIPPED
 #define HAS_SCALE 1
@@ -33,7 +35,7 @@ INLINE void unpack(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned*
   const unsigned from = at + 17 * group + 1 + 4 * t;
   const unsigned v = shift_pair(column[from / 4], column[from / 4 + 1], 8 * (from & 3));
   const unsigned pick = v & 0x77777777u;
-  const unsigned upper = upper_bytes(pick & 0xffffu), lower = lower_bytes(pick & 0xffffu);
+  const unsigned upper = upper_bytes(pick), lower = lower_bytes(pick);
   const unsigned upper_next = upper_bytes(pick >> 16), lower_next = lower_bytes(pick >> 16);
   w[0] = pick_bytes(lower, upper, 0x5140u) | ((v << 12) & 0x8000u) | ((v << 24) & 0x80000000u);
   w[1] = pick_bytes(lower, upper, 0x7362u) | ((v << 4) & 0x8000u) | ((v << 16) & 0x80000000u);

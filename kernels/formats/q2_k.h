@@ -4,7 +4,9 @@
 #define STAGE_K 256
 #define STAGE_BYTES 84
 #define STAGE_WORDS 6
+#ifndef GROUPS_AT_ONCE
 #define GROUPS_AT_ONCE 4
+#endif
 #define W_LIMBS 1
 #define PAIRS PAIRS_QUADS
 #define HAS_SCALE 1
@@ -27,14 +29,21 @@ INLINE void unpack(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned*
   w[2] = code_pair(b << 5);
   w[3] = code_pair(b >> 3);
 }
+// A code of four bits at bit `n` of a word, with the exponent that makes it 2^(23 - n) + code.
+IN_REGISTER(at_0, 0x4b000000u);
+IN_REGISTER(at_4, 0x49000000u);
+IN_REGISTER(at_8, 0x47000000u);
+IN_REGISTER(at_12, 0x45000000u);
+
 INLINE void scales(SHARED_PTR const unsigned* column, unsigned at, unsigned group,
                    PRIVATE float* d, PRIVATE float* m) {
   const unsigned both = column[at / 4 + 20];
   const unsigned s = column[at / 4 + group / 2] >> (16 * (group & 1));
   const float whole = half_value(both & 0xffffu), minimum = half_value(both >> 16);
-  UNROLL for (int part = 0; part < 2; part++) {
-    const unsigned code = s >> (8 * part);
-    d[part] = times(whole, static_cast<float>(code & 15u));
-    m[part] = fused(minimum, static_cast<float>((code >> 4) & 15u), times(4.0f, d[part]));
-  }
+  d[0] = fused(whole, as_float((s & 0xfu) | at_0), times(whole, -8388608.0f));
+  d[1] = fused(whole, as_float((s & 0xf00u) | at_8), times(whole, -32768.0f));
+  m[0] = fused(minimum, as_float((s & 0xf0u) | at_4), times(minimum, -524288.0f));
+  m[1] = fused(minimum, as_float((s & 0xf000u) | at_12), times(minimum, -2048.0f));
+  m[0] = fused(4.0f, d[0], m[0]);
+  m[1] = fused(4.0f, d[1], m[1]);
 }

@@ -4,7 +4,9 @@
 #define STAGE_BYTES 144
 #define STAGE_WORDS 9
 #define IS_ALIGNED 1
+#ifndef GROUPS_AT_ONCE
 #define GROUPS_AT_ONCE 2
+#endif
 #define W_LIMBS 1
 #define PAIRS PAIRS_CROSSED
 #define HAS_SCALE 1

@@ -2,7 +2,9 @@
 #define STAGE_K 128
 #define STAGE_BYTES 136
 #define STAGE_WORDS 10  // 16-byte words that hold a stage wherever it begins
+#ifndef GROUPS_AT_ONCE
 #define GROUPS_AT_ONCE 2
+#endif
 #define W_LIMBS 1
 #define PAIRS PAIRS_CROSSED
 #define HAS_SCALE 1

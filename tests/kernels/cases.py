@@ -113,6 +113,7 @@ def product(
         backend=backend,
         is_bf16_out=out_kind == "bfloat16",
         n_groups=n_groups,
+        n_out=n_out,
     )
 
     def make(rows: Rows) -> Case:

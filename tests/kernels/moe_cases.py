@@ -59,7 +59,7 @@ def gate_up_family(
         return Case(
             spec=spec,
             inputs=((sent[at], kind), (gate, "uint8"), (up, "uint8"), (picks[at], "int32")),
-            n_blocks=mk.gate_up_blocks(n * N_PICKS, n_out),
+            n_blocks=mk.gate_up_blocks(spec, n * N_PICKS, n_out),
             outputs=(((n, N_PICKS, n_out), kind),),
             exact=(exact[at],),
         )
@@ -91,7 +91,7 @@ def down_family(
                 (sent[at], kind), (raw, "uint8"), (picks[at], "int32"),
                 (weights[at], "float32"),
             ),
-            n_blocks=mk.down_blocks(n_out),
+            n_blocks=mk.down_blocks(spec, n_out),
             outputs=(((n, n_out), "float32"),),
             exact=(exact[at],),
         )  # fmt: skip
