@@ -42,6 +42,7 @@ KERNELS = {
     *("attn_rows", "attn_row", "attn_decode"),
     *("index_row", "index_query", "index_scores"),
     *("route", "route_table"),
+    *("rings_1", "rings_2", "pool", "choose"),
 }
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ds4chat.ops.spec import KernelSpec
-from tests.kernels import attention_cases, hyper_cases, moe_cases
+from tests.kernels import attention_cases, cache_cases, hyper_cases, moe_cases
 from tests.kernels.cases import ALL_ROWS, Family, product
 
 
@@ -47,3 +47,6 @@ def every_variant(backend: str) -> Iterator[Variant]:
         if (case.spec, types) not in seen:
             seen.add((case.spec, types))
             yield Variant(label=family.label, spec=case.spec, types=types)
+    for case in cache_cases.cases():
+        types = (*(kind for _, kind in case.inputs), *(kind for _, kind in case.outputs))
+        yield Variant(label=case.spec.name, spec=case.spec, types=types)

@@ -11,11 +11,13 @@ import mlx.core as mx
 
 from ds4chat.model.config import TargetConfig
 from ds4chat.model.kv import LayerCache
-from ds4chat.model.plan import Plan, RatioPlan
+from ds4chat.model.plan import Plan, RatioPlan, RowJob
 from ds4chat.model.weights import AttentionWeights, CompressorWeights
 from ds4chat.ops import attention_kernels as kernels
+from ds4chat.ops import cache_kernels
 from ds4chat.ops.attention import attend, gather_keys, project_groups
 from ds4chat.ops.attention_kernels import FirstRows
+from ds4chat.ops.cache_kernels import RawRows
 from ds4chat.ops.compressor import entries_of, pool
 from ds4chat.ops.indexer import choose_rows, score_rows
 from ds4chat.ops.norms import rms_norm
@@ -114,10 +116,11 @@ class Attention:
             inputs[0], inputs[1], w, eps, table, self._fp8_split, cache.window.dtype
         )
         q = w.q_b(first.latent)
-        parts = self._append_window(first.row, cache, plan)
+        is_kept = not plan.is_prefill and _keep(first.row, inputs, w, cache, plan)
+        parts = [cache.window] if is_kept else self._append_window(first.row, cache, plan)
         mask = ratio_plan.mask
         if cache.ratio:
-            self._compress(inputs, w, cache, ratio_plan)
+            self._compress(inputs, w, cache, ratio_plan, is_kept)
             assert cache.rows is not None
             parts.append(cache.rows[: ratio_plan.n_slots])
             if ratio_plan.must_choose:
@@ -141,13 +144,18 @@ class Attention:
         return [cache.window]
 
     def _compress(
-        self, inputs: list[mx.array], w: AttentionWeights, cache: LayerCache, plan: RatioPlan
+        self,
+        inputs: list[mx.array],
+        w: AttentionWeights,
+        cache: LayerCache,
+        plan: RatioPlan,
+        is_kept: bool,
     ) -> None:
-        """Write the pass's raw rows and the compressed rows that it completes."""
+        """Write the compressed rows of a pass and, unless `is_kept`, its raw rows."""
         assert w.compressor is not None
         assert cache.raw is not None
         assert cache.rows is not None
-        new = _raw_rows(inputs[2], inputs[3], w.compressor, plan)
+        new = None if is_kept else _raw_rows(inputs[2], inputs[3], w.compressor, plan)
         for where, made, table in _new_rows(new, cache.ratio, cache.raw, plan):
             cache.rows[where] = make_kv(
                 made, w.compressor.norm, self._block.rms_eps, table, self._fp8_split,
@@ -157,7 +165,7 @@ class Attention:
             return
         assert cache.index_raw is not None
         assert cache.index_rows is not None
-        new = _raw_rows(inputs[4], inputs[5], w.index_compressor, plan)
+        new = None if is_kept else _raw_rows(inputs[4], inputs[5], w.index_compressor, plan)
         for where, made, table in _new_rows(new, cache.ratio, cache.index_raw, plan):
             made_row = self._index_rows(made, w.index_compressor.norm, table)
             cache.index_rows[where] = made_row
@@ -197,6 +205,9 @@ class Attention:
         if scores is None:
             scale = (c.index_dim * c.index_heads) ** -0.5
             scores = score_rows(q, head_weight * scale, rows)
+        made = cache_kernels.choose(scores, plan.mask, c.index_topk)
+        if made is not None:
+            return made
         split = plan.mask.shape[1] - plan.n_slots
         chosen = choose_rows(scores, plan.mask[:, split:], c.index_topk)
         return mx.concatenate([plan.mask[:, :split], chosen], axis=1)
@@ -211,29 +222,60 @@ def _raw_rows(
     return mx.stack([values.astype(mx.float32), gates], axis=1)
 
 
-def _new_rows(
-    new: mx.array, ratio: int, raw: mx.array, plan: RatioPlan
-) -> list[tuple[mx.array | slice, mx.array, RopeTable]]:
-    """Write `new` into the ring `raw`; pooled rows as (which rows, `(N, c)`, table).
+def _keep(
+    row: mx.array, inputs: list[mx.array], w: AttentionWeights, cache: LayerCache, plan: Plan
+) -> bool:
+    """Write a decode pass's rows into all rings of a layer in one launch, if that is built."""
+    raw = []
+    for ring, compressor, at in (
+        (cache.raw, w.compressor, 2),
+        (cache.index_raw, w.index_compressor, 4),
+    ):
+        if ring is not None and compressor is not None:
+            values, gates = inputs[at : at + 2]
+            raw.append(RawRows(ring=ring, values=values, gates=gates, bias=compressor.bias))
+    at_ratio = plan.by_ratio[cache.ratio]
+    made = cache_kernels.keep(
+        cache.window, row, plan.window_slots, raw, at_ratio.phase, at_ratio.raw_slots
+    )
+    if made is None:
+        return False
+    cache.window = made[0]
+    if len(made) > 1:
+        cache.raw = made[1]
+    if len(made) > 2:
+        cache.index_raw = made[2]
+    return True
 
-    A decode pass pools its rows one by one, always with the same shapes.
+
+def _new_rows(
+    new: mx.array | None, ratio: int, raw: mx.array, plan: RatioPlan
+) -> list[tuple[mx.array | slice, mx.array, RopeTable]]:
+    """Write `new` (None: it is there) into the ring `raw`; pooled rows with where they go.
+
+    Each is (which rows, `(N, c)`, table). A decode pass pools its rows one by one, always with
+    the same shapes.
     """
     before = None if plan.raw_before is None else raw[plan.raw_before]
-    raw[plan.raw_slots] = new[new.shape[0] - plan.raw_keep :]
-    if before is None:
-        return [
-            (
-                job.row,
-                pool(*entries_of(raw[job.raw_slots], ratio == 4, job.is_first)),
-                job.table,
-            )
-            for job in plan.jobs
-        ]
+    if new is not None:
+        raw[plan.raw_slots] = new[new.shape[0] - plan.raw_keep :]
+    if before is None or new is None:
+        return [(job.row, _pool_one(raw, ratio, job), job.table) for job in plan.jobs]
     if plan.n_new == 0 or plan.new_table is None:
         return []
     tokens = mx.concatenate([before, new], axis=0)
     where = slice(plan.first_new, plan.first_new + plan.n_new)
     return [(where, _pool_many(tokens, ratio, plan), plan.new_table)]
+
+
+def _pool_one(raw: mx.array, ratio: int, job: RowJob) -> mx.array:
+    """Pool the row of one job: `(1, c)`."""
+    made = cache_kernels.pool(
+        raw, job.raw_slots, is_overlapping=ratio == 4, is_first=job.is_first
+    )
+    if made is not None:
+        return made
+    return pool(*entries_of(raw[job.raw_slots], ratio == 4, job.is_first))
 
 
 def _pool_many(tokens: mx.array, ratio: int, plan: RatioPlan) -> mx.array:
