@@ -43,6 +43,19 @@ async def test_the_receipts_last_rule_goes_before_it_wraps(width: int, ending: s
         assert screen_text(widget).split("\n")[-1] == f"     ── 2 tok · 50.0 tok/s ·{ending}"
 
 
+async def test_a_receipt_is_laid_out_again_when_the_width_changes() -> None:
+    wide = "     ── 2 tok · 50.0 tok/s · saved 1.0 s ──"
+    narrow = "     ── 2 tok · 50.0 tok/s\n        saved 1.0 s"
+    async with opened(80, 10) as (widget, pilot):
+        widget.append(1, Channel.ANSWER, [span("yo")])
+        widget.finish_reply(1, "2 tok · 50.0 tok/s · saved 1.0 s")
+        assert screen_text(widget).endswith(wide)
+        for columns, text in ((36, narrow), (60, wide), (36, narrow)):
+            await pilot.resize_terminal(columns, 10)
+            await pilot.pause()
+            assert screen_text(widget).rstrip().endswith(text)
+
+
 async def test_search_marks_all_hits_and_goes_round() -> None:
     async with opened(50, 10) as (widget, pilot):
         widget.add_user("find the NEEDLE here", 1)

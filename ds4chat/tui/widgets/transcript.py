@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-from rich.cells import cell_len
 from rich.style import Style
 from textual import events
 from textual.geometry import Region
@@ -22,7 +21,13 @@ from ds4chat.protocol.types import Channel, Span
 from ds4chat.tui.palette import ColourMode, Palette
 from ds4chat.tui.widgets.transcript_pace import MAX_QUEUED_WRITES, Pace, queued_writes
 from ds4chat.tui.widgets.transcript_painter import Painter
-from ds4chat.tui.widgets.transcript_rows import GUTTER, Column, Row, Tone, plain_block
+from ds4chat.tui.widgets.transcript_rows import (
+    Column,
+    Row,
+    Tone,
+    between_rules,
+    plain_block,
+)
 from ds4chat.tui.widgets.transcript_search import Hit
 from ds4chat.tui.widgets.transcript_selection import selected_source
 from ds4chat.tui.widgets.transcript_styles import COMPONENTS, CSS, StyleBook
@@ -103,25 +108,7 @@ class Transcript(TranscriptTools):
         self.flush()
         self._end(self._turns.get(turn_id, []))
         if receipt:
-            self._add_row(self._receipt(receipt), Tone.RECEIPT)
-
-    def _receipt(self, receipt: str) -> str:
-        """A receipt between rules; without the second where it would not fit the line.
-
-        A longer one is broken between its parts.
-        """
-        line = f"── {receipt} ──"
-        room = self._column.width - GUTTER
-        if cell_len(line) <= room or room <= 0:
-            return line
-        rows = ["──"]
-        for place, part in enumerate(receipt.split(" · ")):
-            joined = f"{rows[-1]}{' · ' if place else ' '}{part}"
-            if place and cell_len(joined) > room:
-                rows.append(f"   {part}")
-            else:
-                rows[-1] = joined
-        return "\n".join(rows)
+            self._add_row(receipt, Tone.RECEIPT, fit=between_rules)
 
     def remove_from(self, turn_id: int) -> None:
         """Remove a turn and all that follows it."""
@@ -223,11 +210,18 @@ class Transcript(TranscriptTools):
         self._changed(top)
         self._restore(anchor)
 
-    def _add_row(self, text: str, tone: Tone, label: str = "") -> Row:
+    def _add_row(
+        self,
+        text: str,
+        tone: Tone,
+        label: str = "",
+        fit: Callable[[str, int], str] | None = None,
+    ) -> Row:
         self.flush()
         section = self._column.add_section()
         row = Row(
             block=plain_block(text),
+            fit=fit and (lambda room: plain_block(fit(text, room))),
             tone=tone,
             label=label,
             gap=bool(self._column.rows) and tone is not Tone.RECEIPT,

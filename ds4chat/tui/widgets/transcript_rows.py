@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+from rich.cells import cell_len
 
 from ds4chat.tui.markdown.block import Block, BlockKind, Canvas
 from ds4chat.tui.markdown.clean import clean
@@ -39,6 +41,7 @@ class Row:
         label: Drawn in the gutter of its first line.
         reply: Where its text and tokens come from; None for what the program or person says.
         gap: Whether an empty line stands above, besides the block's own gap.
+        fit: Makes the block for so many cells, for what is not only wrapped.
     """
 
     block: Block
@@ -46,6 +49,7 @@ class Row:
     label: str = ""
     reply: Reply | None = None
     gap: bool = False
+    fit: Callable[[int], Block] | None = None
     lines: list[Line] = field(default_factory=list)
     width: int = 0
 
@@ -54,7 +58,10 @@ class Row:
         if self.width != width:
             self.width = width
             head: list[Line] = [()] if self.gap else []
-            self.lines = head + lay_out(self.block, max(MIN_WIDTH, width - GUTTER))
+            room = max(MIN_WIDTH, width - GUTTER)
+            if self.fit is not None:
+                self.block = self.fit(room)
+            self.lines = head + lay_out(self.block, room)
         return len(self.lines)
 
     @property
@@ -188,3 +195,21 @@ def plain_block(text: str) -> Block:
     block = Block(kind=BlockKind.TEXT, text=canvas.text, runs=canvas.runs)
     block.assign(())
     return block
+
+
+def between_rules(text: str, room: int) -> str:
+    """A receipt as it is drawn in `room` cells; without the last rule where that does not fit.
+
+    A longer one is broken between its parts.
+    """
+    line = f"── {text} ──"
+    if cell_len(line) <= room:
+        return line
+    rows = ["──"]
+    for place, part in enumerate(text.split(" · ")):
+        joined = f"{rows[-1]}{' · ' if place else ' '}{part}"
+        if place and cell_len(joined) > room:
+            rows.append(f"   {part}")
+        else:
+            rows[-1] = joined
+    return "\n".join(rows)
