@@ -21,6 +21,7 @@ VERSION = 3
 DEFAULT_ALIGNMENT = 32
 MAX_DIMS = 8
 MAX_ENTRIES = 1 << 16  # keys, and tensors, of one file; each takes many times its bytes
+MAX_DIRECTORY_BYTES = 1 << 27  # keys and tensor table: what may be copied out of a file at once
 _HEADER_BYTES = 24
 _MIN_KEY_BYTES = 13  # empty key, type, one byte
 _MIN_TENSOR_BYTES = 32  # empty name, one dimension, type, offset
@@ -132,7 +133,20 @@ def _read_keys(cursor: Cursor, n_keys: int) -> dict[str, Slot]:
         kind = cursor.u32("the type of a value")
         slots[key] = Slot(kind, cursor.pos)
         skip_value(cursor, kind)
+        _check_room(cursor, f"key '{printable(key)}'")
     return slots
+
+
+def _check_room(cursor: Cursor, what: str) -> None:
+    """Refuse a directory that runs into what must be weights.
+
+    The size of the file bounds no length in it: a model has 80 GB, and a sparse file any size.
+    """
+    if cursor.pos > MAX_DIRECTORY_BYTES:
+        cursor.fail(
+            f"{what} ends {cursor.pos:,} bytes into the file; keys and tensor table take at "
+            f"most {MAX_DIRECTORY_BYTES:,}"
+        )
 
 
 def _alignment(cursor: Cursor, metadata: Metadata) -> int:
@@ -154,6 +168,7 @@ def _read_tensors(cursor: Cursor, n_tensors: int) -> Iterable[TensorEntry]:
         if entry.name in table:
             cursor.fail(f"tensor '{printable(entry.name)}' is there twice")
         table[entry.name] = entry
+        _check_room(cursor, f"the entry of tensor '{printable(entry.name)}'")
     return table.values()
 
 

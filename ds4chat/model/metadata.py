@@ -31,7 +31,7 @@ BLOCK_INTEGERS: Mapping[str, tuple[str, int]] = {
     "q_lora": ("attention.q_lora_rank", 1 << 20),
     "n_groups": ("attention.output_group_count", 1 << 14),
     "o_lora": ("attention.output_lora_rank", 1 << 20),
-    "window": ("attention.sliding_window", 1 << 20),
+    "window": ("attention.sliding_window", 1 << 12),  # no tensor has its size: rings do
     "n_experts": ("expert_count", 1 << 16),
     "n_experts_used": ("expert_used_count", 1 << 16),
     "expert_dim": ("expert_feed_forward_length", 1 << 20),
