@@ -1,16 +1,21 @@
 """How long launches take at Flash shapes, next to the copy bandwidth and MLX's own products.
 
 Every launch reads another of at least 8 copies of its weights (and of at least 1 GB in all), so
-no cache helps. Launches are timed twice: independent of each other (MLX may overlap them), and
-each behind the one before through a small op whose own time is taken off.
+no cache helps. Graphs are built before the clock starts. Launches are timed twice by the clock:
+independent of each other (MLX may overlap them), and each behind the one before through a small
+op whose own time is taken off; both hold what MLX needs to encode a launch. Where PyTorch is
+installed, its profiler adds how long the kernel itself ran.
 """
 
 from __future__ import annotations
 
+import json
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
@@ -71,7 +76,8 @@ def time_all(backend: str, wanted: str, deadline: float) -> list[dict[str, Any]]
             continue
         tell(
             f"{result['label']:44} {result['chained_us']:8.1f} us {result['gbps']:6.0f} GB/s"
-            f" {result['percent']:5.1f} %   free {result['free_us']:8.1f} us",
+            f" {result['percent']:5.1f} %   free {result['free_us']:8.1f} us"
+            f"   kernel {result['kernel_us'] or 0:8.1f} us",
         )
         results.append(result)
     return results
@@ -352,12 +358,14 @@ def measure(timed: Timed, copy_gbps: float) -> dict[str, Any]:
     )
     net = max(chained_s - alone_s, 1e-9)
     gbps = timed.n_bytes / net / 1e9
+    inside = kernel_seconds(free)
     return {
         "label": timed.label,
         "bytes": timed.n_bytes,
         "chained_us": net * 1e6,
         "free_us": free_s * 1e6,
         "chain_op_us": alone_s * 1e6,
+        "kernel_us": None if inside is None else inside / N_LAUNCHES * 1e6,
         "gbps": gbps,
         "percent": 100 * gbps / copy_gbps,
         "free_percent": 100 * timed.n_bytes / free_s / 1e9 / copy_gbps,
@@ -365,15 +373,35 @@ def measure(timed: Timed, copy_gbps: float) -> dict[str, Any]:
 
 
 def median_time(make: Callable[[], Sequence[mx.array]]) -> float:
-    """Median seconds of building and evaluating what `make` returns."""
+    """Median seconds of evaluating what `make` returns."""
     times = []
     for _ in range(N_REPEATS + 1):
+        made = list(make())
         mx.synchronize()
         started = time.perf_counter()
-        mx.eval(list(make()))
+        mx.eval(made)
         mx.synchronize()
         times.append(time.perf_counter() - started)
     return float(np.median(times[1:]))
+
+
+def kernel_seconds(make: Callable[[], Sequence[mx.array]]) -> float | None:
+    """Seconds that this program's own kernels ran in; None without PyTorch and its profiler."""
+    try:
+        from torch.profiler import ProfilerActivity, profile  # noqa: PLC0415  (optional)
+    except ImportError:
+        return None
+    made = list(make())
+    mx.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+        mx.eval(made)
+        mx.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder) / "trace.json"
+        recorded.export_chrome_trace(str(trace))
+        events = json.loads(trace.read_text())["traceEvents"]
+    runs = [e["dur"] for e in events if e.get("cat") == "kernel" and "ds4_" in e["name"]]
+    return sum(runs) / 1e6 if runs else None
 
 
 def copy_bandwidth() -> float:
