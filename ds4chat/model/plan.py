@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -124,16 +125,17 @@ class Planner:
             else np.arange(n - window + 1, n + length)
         )
         n_slots = padded((n + length) // ratio) if ratio else 0
-        visible = _visible(n, length, at, window, ratio, n_slots)
-        mask = mx.array(np.where(visible, np.float32(0), np.float32(-np.inf)))
-        is_live = mx.array(np.logical_or.reduce(visible, axis=0))
+        # a prompt's many rows times all slots are work for the device, a step's few are not
+        visible = _visible(np if row_exact else mx, n, length, at, window, ratio, n_slots)
+        mask, is_live = _masks(visible)
         if ratio == 0:
             return RatioPlan(mask=mask, is_live=is_live)
         positions = n + np.arange(length)
         slots = ring_size(raw_span(ratio))
         keep = min(length, slots)
         first, last = n // ratio, (n + length) // ratio
-        jobs = tuple(self._job(ratio, j, slots) for j in range(first, last))
+        n_jobs = last - first if row_exact else 0
+        jobs = tuple(self._job(ratio, first + j, slots) for j in range(n_jobs))
         return RatioPlan(
             mask=mask,
             is_live=is_live,
@@ -142,7 +144,7 @@ class Planner:
             phase=mx.array((positions % ratio).astype(np.int32)),
             raw_slots=_slots(positions[length - keep :], slots),
             raw_keep=keep,
-            jobs=jobs if row_exact else (),
+            jobs=jobs,
             n_new=0 if row_exact else last - first,
             first_new=0 if row_exact else first,
             raw_before=None if row_exact else _slots(np.arange(open_start(ratio, n), n), slots),
@@ -173,13 +175,22 @@ def _ring_positions(n_end: int, size: int) -> NDArray[np.int64]:
     return newest
 
 
-def _visible(
-    n: int, length: int, at: NDArray[np.int64], window: int, ratio: int, n_slots: int
-) -> NDArray[np.bool_]:
-    """`(L, S)`: which slots each row sees; slot 0 is the sink, always seen."""
-    row = n + np.arange(length)[:, None]
-    in_window = (at >= 0) & (at <= row) & (at > row - window)
-    parts = [np.ones((length, 1), dtype=bool), in_window]
+def _visible(  # (L, S) bool of `xp`, NumPy or MLX: which slots each row sees
+    xp: Any, n: int, length: int, at: NDArray[np.int64], window: int, ratio: int, n_slots: int
+) -> Any:
+    """Slot 0 is the sink, which every row sees."""
+    row = xp.arange(n, n + length, dtype=xp.int32)[:, None]
+    held = xp.array(at.astype(np.int32))
+    parts = [row >= 0, (held >= 0) & (held <= row) & (held > row - window)]
     if ratio:
-        parts.append(np.arange(n_slots) < (row + 1) // ratio)
-    return np.concatenate(parts, axis=1)
+        parts.append(xp.arange(n_slots, dtype=xp.int32) < (row + 1) // ratio)
+    return xp.concatenate(parts, axis=1)
+
+
+def _masks(visible: NDArray[np.bool_] | mx.array) -> tuple[mx.array, mx.array]:
+    """`mask` and `is_live` of a `RatioPlan`."""
+    if isinstance(visible, mx.array):
+        mask = mx.where(visible, mx.array(0.0), mx.array(-mx.inf))
+        return mask, visible.any(axis=0)
+    mask = mx.array(np.where(visible, np.float32(0), np.float32(-np.inf)))
+    return mask, mx.array(np.logical_or.reduce(visible, axis=0))

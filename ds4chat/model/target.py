@@ -91,6 +91,10 @@ class Target:
                 flow = self._replayed(i, flow, cache, plans)
             else:
                 flow = self._block(flow, block, reader, cache, plan)
+            if plan.is_prefill and not current().is_reference:
+                # a layer at a time: the device works meanwhile, and what one layer of a
+                # prompt leaves behind is freed before the next
+                mx.async_eval(flow.arrays(), cache.arrays())
             if i in self._capture_layers:
                 captured[i] = flow.streams
         seen = [captured[i] for i in self._capture_layers]
