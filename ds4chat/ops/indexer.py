@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from ds4chat.ops.dispatch import current
+
+_DOTS = 1 << 27  # products at once on a GPU: 512 MB of float32
+
 
 def score_rows(q: mx.array, head_weight: mx.array, rows: mx.array) -> mx.array:
     """`score_j = sum_h w_h * max(0, q_h . row_j)`.
@@ -17,6 +21,14 @@ def score_rows(q: mx.array, head_weight: mx.array, rows: mx.array) -> mx.array:
         `(L, C)` float32.
     """
     length, n_heads, d = q.shape
+    step = max(1, _DOTS // (n_heads * rows.shape[0]))
+    if length > step and not current().is_reference:
+        return mx.concatenate(
+            [
+                score_rows(q[at : at + step], head_weight[at : at + step], rows)
+                for at in range(0, length, step)
+            ]
+        )
     dots = q.reshape(length * n_heads, d) @ rows.T
     dots = mx.maximum(dots, 0.0).reshape(length, n_heads, -1)
     return (head_weight[:, None, :] @ dots).squeeze(1)
