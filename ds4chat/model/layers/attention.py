@@ -17,8 +17,10 @@ from ds4chat.ops import attention_kernels as kernels
 from ds4chat.ops import cache_kernels
 from ds4chat.ops.attention import attend, gather_keys, project_groups
 from ds4chat.ops.attention_kernels import FirstRows
+from ds4chat.ops.bands import attend_bands
 from ds4chat.ops.cache_kernels import RawRows
 from ds4chat.ops.compressor import entries_of, pool
+from ds4chat.ops.dispatch import current
 from ds4chat.ops.indexer import choose_rows, score_rows
 from ds4chat.ops.norms import rms_norm
 from ds4chat.ops.quantsim import index_round_trip, kv_round_trip
@@ -84,6 +86,9 @@ def attend_heads(
         )
         if made is not None:
             return made
+    if not sight.is_fixed and not current().is_reference:
+        out = attend_bands(q, sight.parts, sight.mask, sight.is_live, w.sink, table, eps)
+        return out.astype(sight.dtype)
     heads = q.reshape(q.shape[0], w.sink.shape[0], -1)
     heads = rotate(rms_norm(heads, None, eps), table)
     out = attend(heads, gather_keys(sight.parts, sight.is_live), sight.mask, w.sink)
