@@ -150,9 +150,12 @@ class ChatController:
         self.send_text(text)
 
     def stop(self) -> bool:
-        """Stop the reply or the load; False if there was nothing to stop."""
+        """Stop the reply, else take back what waits, else stop the load; False: nothing to."""
         if self.is_busy:
             self.link.send(Cancel(request_id=self._steer()))
+            return True
+        if self.conversation.queue:
+            self._take_back_all()
             return True
         if self.phase in (Phase.STARTING, Phase.LOADING):
             self.phase = Phase.STOPPED
@@ -177,6 +180,12 @@ class ChatController:
         text = queue.pop() if queue else None
         self.view.show_now()
         return text
+
+    def _take_back_all(self) -> None:
+        """Put all waiting messages back into the prompt."""
+        self.view.fill_prompt("\n\n".join(self.conversation.queue))
+        self.conversation.queue.clear()
+        self.view.show_now()
 
     def set_spec(self, spec: SpecOptions) -> None:
         """Speculate otherwise: from the next block of a running reply, and from now on."""
@@ -336,8 +345,7 @@ class ChatController:
         elif is_natural:
             self.send_next()
         elif self.conversation.queue and self.phase is Phase.READY:
-            self.view.fill_prompt("\n\n".join(self.conversation.queue))
-            self.conversation.queue.clear()
+            self._take_back_all()
 
     def send_next(self) -> None:
         """Ask what has waited longest."""

@@ -134,7 +134,7 @@ SCREEN_KEYS = (
         keys="escape",
         action="stop",
         shown="Esc",
-        summary="stop the reply and keep what it wrote",
+        summary="stop the reply, keep its text; else take back what waits",
         is_priority=False,
     ),
     KeyRow(
@@ -166,9 +166,12 @@ PROMPT_KEYS = (
     ("Up, Down", "earlier messages (that begin as what is typed); a waiting one first"),
     ("^_ (also ^/), ^Y", "undo and redo in the prompt"),
     ("PageUp, PageDown", "scroll the transcript"),
-    ("On a marked turn", "Enter tokens, c copy, y copy code, e edit, r retry, g ghosts"),
+    (
+        "On a marked turn",
+        "Enter tokens, c copy, y copy code, e edit, r retry, f fork, g ghosts",
+    ),
     ("Click on a token", "its round: drafts, confidences, outcome, times"),
     ("^D in an empty prompt", "quit"),
-    ("Esc Esc, idle", "mark the last turn; f goes on from a marked turn on a new branch"),
+    ("Esc Esc, idle", "mark the last turn; f (fork) goes on from it on a new branch"),
     ("Alt+1 to Alt+6", "the same as F1 to F6"),
 )

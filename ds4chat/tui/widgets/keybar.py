@@ -17,7 +17,8 @@ def labels(chat: ChatController, rows: Sequence[KeyRow]) -> list[tuple[str, str]
     if chat.can_restart:
         found += [(row.shown, "restart") for row in rows if row.action == "restart"]
     elif chat.is_busy or chat.phase in (Phase.STARTING, Phase.LOADING):
-        found += [(row.shown, "stop") for row in rows if row.action == "stop"]
+        what = "take back" if chat.conversation.queue and not chat.is_busy else "stop"
+        found += [(row.shown, what) for row in rows if row.action == "stop"]
     if chat.is_reasoning:
         found += [(row.shown, "answer now") for row in rows if row.action == "think"]
     for row in rows:

@@ -26,12 +26,15 @@ def bar(done: int, total: int) -> str:
     return "█" * n + "░" * (_BAR - n)
 
 
-def loading(event: ModelLoading | None, quiet_s: float = 0.0) -> str:
-    """What loading does now; `quiet_s` is how long nothing new came."""
+def loading(
+    event: ModelLoading | None, quiet_s: float = 0.0, *, has_waiting: bool = False
+) -> str:
+    """What loading does now and what Esc does; `quiet_s` is how long nothing new came."""
+    escape = "Esc takes the message back" if has_waiting else "Esc stops"
     if event is None:
-        return "starting the engine · Esc stops"
+        return f"starting the engine · {escape}"
     share = f"{bar(event.done_bytes, event.total_bytes)}  " if event.total_bytes else ""
-    return f"{stage(event)}  {share}{progress(event, quiet_s)} · Esc stops"
+    return f"{stage(event)}  {share}{progress(event, quiet_s)} · {escape}"
 
 
 def reading(event: PrefillProgress | None) -> str:
@@ -52,7 +55,8 @@ def state(chat: ChatController, quiet_s: float = 0.0) -> str:
     """One line about the engine, or nothing."""
     active = chat.conversation.active
     if chat.phase in (Phase.STARTING, Phase.LOADING):
-        return loading(chat.progress.loading, quiet_s)
+        has_waiting = bool(chat.conversation.queue)
+        return loading(chat.progress.loading, quiet_s, has_waiting=has_waiting)
     if chat.phase is Phase.DEAD:
         return ""  # the crash box says it
     if chat.phase in (Phase.REFUSED, Phase.STOPPED):
