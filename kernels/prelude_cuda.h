@@ -20,6 +20,8 @@ typedef long long wide;
 #define SHARED(type, name, count) __shared__ __align__(16) type name[count]
 #define UNROLL _Pragma("unroll")
 #define ROLLED _Pragma("unroll 1")
+#define UNROLL_BY_2 _Pragma("unroll 2")
+#define UNROLL_BY_4 _Pragma("unroll 4")
 
 // Bits and floats.
 INLINE unsigned as_bits(float v) { return __float_as_uint(v); }

@@ -32,6 +32,8 @@ struct alignas(8) uint2 { unsigned x, y; };
 #define SHARED(type, name, count) alignas(16) static type name[count]
 #define UNROLL
 #define ROLLED
+#define UNROLL_BY_2
+#define UNROLL_BY_4
 
 namespace host {
 constexpr int kLanes = 32;

@@ -21,6 +21,8 @@ typedef long wide;
 #define SHARED(type, name, count) threadgroup type name[count]
 #define UNROLL _Pragma("clang loop unroll(full)")
 #define ROLLED _Pragma("clang loop unroll(disable)")
+#define UNROLL_BY_2 _Pragma("clang loop unroll_count(2)")
+#define UNROLL_BY_4 _Pragma("clang loop unroll_count(4)")
 
 // Bits and floats.
 INLINE uint as_bits(float v) { return as_type<uint>(v); }

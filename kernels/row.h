@@ -59,3 +59,18 @@ INLINE void round_fp8(SHARED_PTR float* row, int n, int first, int step, unsigne
     row[at + 32 + (int)lane] = times(to_e4m3(over(b, scale)), scale);
   }
 }
+INLINE uint4 no_bits() {
+  uint4 v;
+  v.x = v.y = v.z = v.w = 0;
+  return v;
+}
+// Two values as two limbs of bf16 each, to nearest; their sum as the limbs hold it.
+INLINE float split_pair(float a, float b, SHARED_PTR unsigned* high, SHARED_PTR unsigned* low) {
+  const unsigned a_high = rounded_bf16(a), b_high = rounded_bf16(b);
+  const float a_left = plus(a, -as_float(a_high << 16)), b_left = plus(b, -as_float(b_high << 16));
+  const unsigned a_low = rounded_bf16(a_left), b_low = rounded_bf16(b_left);
+  *high = a_high | b_high << 16;
+  *low = a_low | b_low << 16;
+  return plus(plus(as_float(a_high << 16), as_float(a_low << 16)),
+              plus(as_float(b_high << 16), as_float(b_low << 16)));
+}

@@ -17,6 +17,8 @@ from ds4chat.ops.rope import RopeTable
 from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
 
 MAX_ROWS = 8
+CHUNK, TILE_HEADS = 128, 8
+"""Slots and heads that a block of the tiled kernel takes at a time."""
 MAX_HEAD = 512
 """Widest head: the sums of all simdgroups must fit in shared memory."""
 MAX_WIDTH = 4096
@@ -139,7 +141,52 @@ def decode_spec(
     )
 
 
+@cache
+def tiles_spec(
+    width: int, n_heads: int, eps: float, *, backend: str, has_rows: bool
+) -> KernelSpec:
+    """The kernel behind `decode` for bf16 keys and results, with heads in eights."""
+    return KernelSpec(
+        name="attn_decode" if has_rows else "attn_window",
+        source="attn_tiles.kernel",
+        headers=("row.h", "lanes.h"),
+        inputs=("q", "window", *(("keys",) if has_rows else ()), *_DECODE_REST),
+        outputs=("out",),
+        threads=LANES * _SIMDGROUPS[backend],
+        constants={
+            "VALUES": width // LANES,
+            "HEADS": n_heads,
+            "SIMDGROUPS": _SIMDGROUPS[backend],
+            "CHUNK": CHUNK,
+            "HAS_ROWS": int(has_rows),
+            "RMS_EPS": f"{eps!r}f",
+            "SCALE": f"{width**-0.5!r}f",
+        },
+        tolerance=_HALF,
+    )
+
+
 _DECODE_REST = ("mask", "sink", "cosines", "sines")
+
+
+def decode_form(
+    width: int,
+    n_heads: int,
+    eps: float,
+    *,
+    backend: str,
+    has_rows: bool,
+    is_half: bool,
+    is_bf16_out: bool,
+) -> tuple[KernelSpec, int]:
+    """The variant for a launch and its blocks a row; `is_half`: keys and results are bf16."""
+    if is_half and n_heads % TILE_HEADS == 0:
+        spec = tiles_spec(width, n_heads, eps, backend=backend, has_rows=has_rows)
+        return spec, n_heads // TILE_HEADS
+    spec = decode_spec(
+        width, n_heads, eps, backend=backend, has_rows=has_rows, is_bf16_out=is_bf16_out
+    )
+    return spec, n_heads // heads_of_block(n_heads)
 
 
 def heads_of_block(n_heads: int) -> int:
@@ -256,17 +303,18 @@ def decode(  # noqa: PLR0913  (the arguments of one launch)
     dispatcher = current()
     if length > MAX_ROWS or not fits_decode(dispatcher, width, q.dtype, window.dtype, dtype):
         return None
-    spec = decode_spec(
+    spec, per_row = decode_form(
         width,
         n_heads,
         eps,
         backend=dispatcher.backend,
         has_rows=keys is not None,
+        is_half=window.dtype == dtype == mx.bfloat16,
         is_bf16_out=dtype == mx.bfloat16,
     )
     inputs = [q, window, *([] if keys is None else [keys]), mask, sink, table.cos, table.sin]
     output = Output(shape=(length, n_heads, width), dtype=dtype)
-    made = dispatcher.run(spec, inputs, length * n_heads // heads_of_block(n_heads), [output])
+    made = dispatcher.run(spec, inputs, length * per_row, [output])
     return None if made is None else made[0]
 
 

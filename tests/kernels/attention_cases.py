@@ -209,8 +209,14 @@ def decode_family(
     weight = np.exp(scores)
     weight /= weight.sum(-1, keepdims=True) + np.exp(sink.astype(np.float64))[:, None]
     exact = turned(weight @ clean, cos64, -sin64)
-    spec = ak.decode_spec(
-        width, n_heads, EPS, backend=backend, has_rows=n_keys > 0, is_bf16_out=kind != F32
+    spec, per_row = ak.decode_form(
+        width,
+        n_heads,
+        EPS,
+        backend=backend,
+        has_rows=n_keys > 0,
+        is_half=kind != F32,
+        is_bf16_out=kind != F32,
     )
     rest = ((keys[window:], kind),) if n_keys else ()
 
@@ -222,7 +228,7 @@ def decode_family(
                 (q[at], kind), (keys[:window], kind), *rest, (mask[at], F32), (sink, F32),
                 (cos[at], F32), (sin[at], F32),
             ),
-            n_blocks=n * n_heads // ak.heads_of_block(n_heads),
+            n_blocks=n * per_row,
             outputs=(((n, n_heads, width), kind),),
             exact=(exact[at],),
         )  # fmt: skip
