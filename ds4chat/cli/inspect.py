@@ -13,14 +13,14 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ds4chat.draft.binding import bind_draft
+from ds4chat.draft.binding import read_draft
 from ds4chat.draft.metadata import (
     count_stages,
     detect_spelling,
-    read_draft_config,
     read_numbers,
 )
 from ds4chat.errors import Ds4Error, ModelFileError
@@ -28,9 +28,9 @@ from ds4chat.formats.gguf import GgufFile
 from ds4chat.formats.keys import KeyReader
 from ds4chat.formats.show import printable, size_text
 from ds4chat.formats.vocab import read_tokenizer
-from ds4chat.model.binding import bind_target
 from ds4chat.model.config import TargetConfig
 from ds4chat.model.metadata import model_name, read_target_config
+from ds4chat.model.opening import read_target
 
 Report = dict[str, Any]
 _HASH_CHUNK = 1 << 23
@@ -151,10 +151,15 @@ def _facts(gguf: GgufFile) -> Report:
 
 
 def _add_target(gguf: GgufFile, report: Report) -> None:
-    config = read_target_config(gguf)
-    report["geometry"] = _flat(config)
-    _collect(report, lambda: _add_tokenizer(gguf, report))
-    report["n_bound"] = len(bind_target(gguf, config))
+    with suppress(ModelFileError):
+        report["geometry"] = _flat(read_target_config(gguf))
+    try:
+        report["n_bound"] = len(read_target(gguf)[1])
+    except ModelFileError:
+        with suppress(ModelFileError):  # what is wrong with it is in the list
+            _add_tokenizer(gguf, report)
+        raise
+    _add_tokenizer(gguf, report)
 
 
 def _flat(config: TargetConfig) -> Report:
@@ -198,12 +203,12 @@ def _add_support(gguf: GgufFile, report: Report) -> None:
 def _add_pair(gguf: GgufFile, other: GgufFile, report: Report) -> None:
     support, base = (gguf, other) if report["kind"] == "support" else (other, gguf)
     target = read_target_config(base)
-    reading = read_draft_config(support, target, base)
+    reading, entries = read_draft(support, target, base)
     report["warnings"] += [line for line in reading.warnings if line not in report["warnings"]]
     report["pair"] = {
         "model": printable(str(base.path), 400),
         "support": printable(str(support.path), 400),
-        "n_bound": len(bind_draft(support, reading.config, target)),
+        "n_bound": len(entries),
         "block_size": reading.config.block_size,
     }
 

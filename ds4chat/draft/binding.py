@@ -6,8 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ds4chat.draft.config import DraftConfig
-from ds4chat.draft.metadata import Spelling, detect_spelling
+from ds4chat.draft.metadata import (
+    DraftReading,
+    Spelling,
+    count_stages,
+    detect_spelling,
+    read_draft_config,
+)
+from ds4chat.errors import ModelFileError
 from ds4chat.formats.gguf import GgufFile, TensorEntry
+from ds4chat.formats.keys import KeyReader
+from ds4chat.formats.show import problem_text, problems_of
 from ds4chat.model.binding import BLOCK_SLOTS, ROUTER_BIAS, Binder, Kind, Slot, block_symbols
 from ds4chat.model.config import TargetConfig
 
@@ -63,6 +72,42 @@ def stored_names(spelling: Spelling) -> Callable[[int, str], str]:
     return lambda stage, suffix: outside.get(suffix, f"{prefix}{stage}.{suffix}")
 
 
+def read_draft(
+    gguf: GgufFile, target: TargetConfig, base: GgufFile
+) -> tuple[DraftReading, dict[str, TensorEntry]]:
+    """The sizes of a support file and its tensors, for the model in `base`.
+
+    Raises:
+        ModelFileError: it is none, does not belong to that model, or anything is missing or
+            cannot be used; the list names tensors that are missing even if sizes are too.
+    """
+    spelling = detect_spelling(gguf)
+    try:
+        reading = read_draft_config(gguf, target, base)
+    except ModelFileError as error:
+        problems = problems_of(gguf.path, error.message) + _missing_parts(gguf, spelling)
+        raise ModelFileError(problem_text(gguf.path, problems), error.hint) from error
+    return reading, bind_draft(gguf, reading.config, target)
+
+
+def _missing_parts(gguf: GgufFile, spelling: Spelling) -> list[str]:
+    binder, stored = Binder(gguf), stored_names(spelling)
+    for stage, slot in _placed(count_stages(gguf, spelling, KeyReader(gguf.metadata), [])):
+        binder.expect(stored(stage, slot.suffix))
+    return binder.missing_lines()
+
+
+def _placed(n_stages: int) -> list[tuple[int, Slot]]:
+    """Every stage with what it must have, but for the confidence head."""
+    last = n_stages - 1
+    placed = [
+        (stage, slot) for stage in range(n_stages) for slot in (*BLOCK_SLOTS, ROUTER_BIAS)
+    ]
+    return (
+        placed + [(0, slot) for slot in _FIRST_SLOTS] + [(last, slot) for slot in _LAST_SLOTS]
+    )
+
+
 def bind_draft(
     gguf: GgufFile, config: DraftConfig, target: TargetConfig
 ) -> dict[str, TensorEntry]:
@@ -81,11 +126,7 @@ def bind_draft(
         "rank": config.markov_rank,
     }
     last = config.n_stages - 1
-    placed = [
-        (stage, slot) for stage in range(last + 1) for slot in (*BLOCK_SLOTS, ROUTER_BIAS)
-    ]
-    placed += [(0, slot) for slot in _FIRST_SLOTS] + [(last, slot) for slot in _LAST_SLOTS]
-    for stage, slot in placed:
+    for stage, slot in _placed(config.n_stages):
         binder.bind(
             f"mtp.{stage}.{slot.suffix}",
             tuple(symbols[symbol] for symbol in slot.shape),

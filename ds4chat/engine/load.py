@@ -9,11 +9,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from ds4chat.draft.binding import bind_draft
+from ds4chat.draft.binding import read_draft
 from ds4chat.draft.build import build_draft
 from ds4chat.draft.config import DraftConfig
 from ds4chat.draft.dspark import Drafter
-from ds4chat.draft.metadata import read_draft_config
 from ds4chat.engine.backend import Backend
 from ds4chat.engine.fingerprint import fingerprint
 from ds4chat.engine.fit import Fit, Needs, judge, needs
@@ -23,10 +22,9 @@ from ds4chat.errors import ModelFileError
 from ds4chat.formats.gguf import GgufFile, TensorEntry
 from ds4chat.formats.show import shown_path
 from ds4chat.formats.vocab import read_tokenizer
-from ds4chat.model.binding import bind_target
 from ds4chat.model.build import build_target
 from ds4chat.model.config import TargetConfig
-from ds4chat.model.metadata import read_target_config
+from ds4chat.model.opening import read_target
 from ds4chat.model.source import WeightSource
 from ds4chat.model.target import Target
 from ds4chat.text.prefixes import EffortPrefixes
@@ -194,19 +192,18 @@ def _open_pair(
     stack: ExitStack, model_path: str | Path, support_path: str | Path | None
 ) -> _Pair:
     base = stack.enter_context(GgufFile.open(model_path))
-    target = read_target_config(base)
-    entries = bind_target(base, target)
+    target, entries = read_target(base)
     if support_path is None:
         return _Pair(base=base, target=target, entries=entries)
     support = stack.enter_context(GgufFile.open(support_path))
-    reading = read_draft_config(support, target, base)
+    reading, draft_entries = read_draft(support, target, base)
     return _Pair(
         base=base,
         target=target,
         entries=entries,
         support=support,
         draft=reading.config,
-        draft_entries=bind_draft(support, reading.config, target),
+        draft_entries=draft_entries,
         warnings=reading.warnings,
     )
 

@@ -37,3 +37,9 @@ def problem_text(path: str | Path, problems: Sequence[str]) -> str:
     if len(problems) == 1:
         return head + problems[0]
     return head + f"{len(problems)} problems" + "".join(f"\n  - {line}" for line in problems)
+
+
+def problems_of(path: str | Path, message: str) -> list[str]:
+    """The problems of a message that `problem_text` made, or any other about that file."""
+    head, *rest = message.removeprefix(f"{shown_path(path)}: ").split("\n  - ")
+    return rest or [head]

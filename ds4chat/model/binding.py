@@ -147,18 +147,25 @@ class Binder:
         self.bound[name] = entry
         return entry
 
+    def expect(self, stored: str) -> None:
+        """Note a tensor whose shape cannot be told: it must at least be there."""
+        self._wanted.add(stored)
+        if stored not in self.gguf.tensors:
+            self._missing.append(stored)
+
     def finish(self, hint: str) -> dict[str, TensorEntry]:
         """The bound entries.
 
         Raises:
             ModelFileError: anything was missing or wrong; the message lists all of it.
         """
-        problems = [*self._missing_lines(), *_fold(self.problems)]
+        problems = [*self.missing_lines(), *_fold(self.problems)]
         if problems:
             raise ModelFileError(problem_text(self.gguf.path, problems), hint)
         return self.bound
 
-    def _missing_lines(self) -> list[str]:
+    def missing_lines(self) -> list[str]:
+        """A line for each tensor that is not there, with the name it may have instead."""
         unused = [name for name in self.gguf.tensors if name not in self._wanted][:2000]
         if len(self._missing) > _MAX_GUESSES or not unused:
             return [
@@ -238,17 +245,21 @@ def target_layout(config: TargetConfig) -> Iterator[Place]:
     yield from _places(_GLOBAL_SLOTS, "", symbols)
     for layer in range(config.n_layers):
         prefix = f"blk.{layer}."
-        yield from _places(BLOCK_SLOTS, prefix, symbols)
-        is_hash = layer < config.n_hash_layers
+        is_hash, ratio = layer < config.n_hash_layers, config.compress_ratios[layer]
+        widths = symbols | (_compressor_symbols(config, ratio) if ratio else {})
+        yield from _places(_layer_slots(is_hash=is_hash, ratio=ratio), prefix, widths)
         bias = prefix + ROUTER_BIAS.suffix
         yield Place(bias, (symbols["E"],), ROUTER_BIAS.kind, is_optional=is_hash)
-        if is_hash:
-            yield from _places((_HASH_TABLE,), prefix, symbols)
-        ratio = config.compress_ratios[layer]
-        if ratio:
-            widths = symbols | _compressor_symbols(config, ratio)
-            slots = _COMPRESSOR_SLOTS + (_INDEXER_SLOTS if ratio == 4 else ())
-            yield from _places(slots, prefix, widths)
+
+
+def _layer_slots(*, is_hash: bool, ratio: int) -> tuple[Slot, ...]:
+    """What a layer must have; the router's bias is optional in a hash layer and not here."""
+    return (
+        *BLOCK_SLOTS,
+        *((_HASH_TABLE,) if is_hash else ()),
+        *(_COMPRESSOR_SLOTS if ratio else ()),
+        *(_INDEXER_SLOTS if ratio == 4 else ()),
+    )
 
 
 def _places(slots: Iterable[Slot], prefix: str, symbols: dict[str, int]) -> Iterator[Place]:
@@ -269,6 +280,26 @@ def bind_target(gguf: GgufFile, config: TargetConfig) -> dict[str, TensorEntry]:
         if place.kind is Kind.IDS:
             _check_expert_ids(binder, place.name, config.block.n_experts)
     return binder.finish("The file does not hold the model that its keys describe.")
+
+
+def missing_tensors(gguf: GgufFile, n_hash_layers: int, ratios: Sequence[int]) -> list[str]:
+    """A line for each tensor that is missing, for a file whose sizes cannot be read.
+
+    Args:
+        gguf: the file.
+        n_hash_layers: layers with a table of experts, from the first on.
+        ratios: compress ratio of each layer.
+    """
+    binder = Binder(gguf)
+    for slot in _GLOBAL_SLOTS:
+        binder.expect(slot.suffix)
+    for layer, ratio in enumerate(ratios):
+        is_hash = layer < n_hash_layers
+        for slot in _layer_slots(is_hash=is_hash, ratio=ratio):
+            binder.expect(f"blk.{layer}.{slot.suffix}")
+        if not is_hash:
+            binder.expect(f"blk.{layer}.{ROUTER_BIAS.suffix}")
+    return binder.missing_lines()
 
 
 def _compressor_symbols(config: TargetConfig, ratio: int) -> dict[str, int]:

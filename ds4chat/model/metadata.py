@@ -19,7 +19,7 @@ ARCHITECTURE = "deepseek4"
 RATIOS = (0, 4, 128)
 _KV_GROUP = 64  # channels that share one FP8 exponent
 _FP4_GROUP = 32  # indexer channels that share one FP4 exponent
-_MAX_LAYERS = 1024
+MAX_LAYERS = 1024
 _MAX_CTX = (1 << 31) - 1
 
 # field of BlockConfig: key after the architecture's prefix, largest sane value
@@ -46,7 +46,7 @@ BLOCK_NUMBERS: Mapping[str, str] = {
     "rope_base": "rope.freq_base",
 }
 _TARGET_INTEGERS: Mapping[str, tuple[str, int]] = {
-    "n_layers": ("block_count", _MAX_LAYERS),
+    "n_layers": ("block_count", MAX_LAYERS),
     "index_heads": ("attention.indexer.head_count", 1 << 14),
     "index_dim": ("attention.indexer.key_length", 1 << 16),
     "index_topk": ("attention.indexer.top_k", 1 << 20),
