@@ -10,13 +10,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 
 from ds4chat.errors import KernelError
+from ds4chat.ops.cuda_build import Launcher, Signature, build
 from ds4chat.ops.spec import KernelSpec, KernelText, grid_of, read_text
 from ds4chat.paths import kernels_dir
 
@@ -121,31 +122,54 @@ class Dispatcher:
         n_blocks: int,
         outputs: Sequence[Output],
     ) -> list[mx.array]:
-        entry = self._built(spec, [a.dtype for a in inputs], [o.dtype for o in outputs])
+        entry = self._built(spec, inputs, outputs)
         if self._is_tracing and not entry.is_proven:
             raise UnprovenError(spec.name)
-        made: list[mx.array] = entry.call(
-            inputs=list(inputs),
-            grid=grid_of(n_blocks, spec.threads),
-            threadgroup=(spec.threads, 1, 1),
-            output_shapes=[o.shape for o in outputs],
-            output_dtypes=[o.dtype for o in outputs],
+        arguments = {
+            "inputs": list(inputs),
+            "grid": grid_of(n_blocks, spec.threads),
+            "threadgroup": (spec.threads, 1, 1),
+            "output_shapes": [o.shape for o in outputs],
+            "output_dtypes": [o.dtype for o in outputs],
+        }
+        made: list[mx.array] = (
+            entry.call(**arguments) if entry.is_proven else self._prove(spec, entry, arguments)
         )
-        if not entry.is_proven:
-            mx.eval(made)  # sync: once a variant, so that a failure to compile is seen here
-            entry.is_proven = True
+        return made
+
+    def _prove(
+        self, spec: KernelSpec, entry: _Entry, arguments: dict[str, Any]
+    ) -> list[mx.array]:
+        """Launch for the first time and wait, so that a failure to compile is seen here."""
+        try:
+            made: list[mx.array] = entry.call(**arguments)
+            mx.eval(made)  # sync: once a variant
+        except (RuntimeError, ValueError) as error:
+            if not isinstance(entry.call, Launcher):
+                raise
+            _log.warning("kernel %s is compiled by MLX: %s", spec.name, error)
+            entry.call = _by_mlx(self.backend, spec, entry.text)
+            made = entry.call(**arguments)
+            mx.eval(made)  # sync: as above
+        entry.is_proven = True
         return made
 
     def _built(
-        self, spec: KernelSpec, in_types: Sequence[mx.Dtype], out_types: Sequence[mx.Dtype]
+        self, spec: KernelSpec, inputs: Sequence[mx.array], outputs: Sequence[Output]
     ) -> _Entry:
-        key = (spec, *in_types, *out_types)
+        key = (spec, *(a.dtype for a in inputs), *(o.dtype for o in outputs))
         entry = self._entries.get(key)
         if entry is None:
             types = "_".join(str(t).removeprefix("mlx.core.") for t in key[1:])
             text = read_text(spec, self.backend, self.folder or kernels_dir())
             _log.info("building kernel %s (%s)", text.name, types)
-            entry = _Entry(text=text, call=_make(self.backend, spec, text, types))
+            signature = Signature(
+                inputs=tuple(a.dtype for a in inputs),
+                ranks=tuple(a.ndim for a in inputs),
+                outputs=tuple(o.dtype for o in outputs),
+            )
+            text = replace(text, name=f"{text.name}_{types}")
+            entry = _Entry(text=text, call=_make(self.backend, spec, text, signature))
             self._entries[key] = entry
         return entry
 
@@ -154,9 +178,14 @@ class Dispatcher:
         _log.warning("kernel %s is not used: %s", spec.name, reason)
 
 
-def _make(backend: str, spec: KernelSpec, text: KernelText, types: str) -> Built:
+def _make(backend: str, spec: KernelSpec, text: KernelText, signature: Signature) -> Built:
+    launcher = build(spec, text, signature) if backend == "cuda" else None
+    return launcher or _by_mlx(backend, spec, text)
+
+
+def _by_mlx(backend: str, spec: KernelSpec, text: KernelText) -> Built:
     arguments: Mapping[str, Any] = {
-        "name": f"{text.name}_{types}",
+        "name": text.name,
         "input_names": list(spec.inputs),
         "output_names": list(spec.outputs),
         "source": text.body,
