@@ -2,7 +2,7 @@
 
 `write` lets a branch write back to the streams and begins the next reader's projection in the
 same pass over them; `read` finishes that projection, balances the gates, mixes and norms. What
-lies between is a `Flow`. Without kernels (or for more than 8 rows) both run `hyper.py`.
+lies between is a `Flow`. Without kernels both run `hyper.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from ds4chat.ops.hyper import (
 from ds4chat.ops.norms import rms_norm
 from ds4chat.ops.spec import KernelSpec, Tolerance
 
-MAX_ROWS = 8
+MAX_ROWS = 1 << 14
+_ROWS = 8  # of a block of `post_spec`
 N_STREAMS = 4
 CHUNK = 32
 THREADS = 256
@@ -100,6 +101,11 @@ def pre_blocks(n_rows: int, dim: int) -> int:
     return n_rows * -(-dim // THREADS)
 
 
+def post_blocks(n_rows: int, dim: int) -> int:
+    """Blocks of a launch of `post_spec`."""
+    return -(-n_rows // _ROWS) * (dim // CHUNK)
+
+
 def begin(streams: mx.array, reader: HyperWeights) -> Flow:
     """Begin with streams `(L, m, D)` float32 that no branch has written to."""
     length, m, dim = streams.shape
@@ -124,7 +130,7 @@ def write(flow: Flow, mix: Mix, out: mx.array, reader: HyperWeights | None) -> F
             Output(shape=(dim // CHUNK, length, n_out + N_PAIRS), dtype=mx.float32),
         ]
         inputs = [streams, out, mix.post, mix.carry, reader.fn]
-        made = dispatcher.run(post_spec(n_out), inputs, dim // CHUNK, outputs)
+        made = dispatcher.run(post_spec(n_out), inputs, post_blocks(length, dim), outputs)
         if made is not None:
             return Flow(streams=made[0], partials=made[1])
     return Flow(streams=write_streams(streams, mix, out))

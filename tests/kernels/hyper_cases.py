@@ -65,7 +65,7 @@ def post_family(dim: int, n_out: int, kind: str) -> Family:
                 (streams[at], f32), (sent[at], kind), (post[at], f32), (carry[at], f32),
                 (fn, f32),
             ),
-            n_blocks=dim // hk.CHUNK,
+            n_blocks=hk.post_blocks(n, dim),
             outputs=(((n, M, dim), f32), ((dim // hk.CHUNK, n, sums.shape[2]), f32)),
             exact=(new[at], sums[:, at]),
             row_axes=(0, 1),
