@@ -269,7 +269,7 @@ class _Life:
         self._tell(
             EngineFailed(
                 message=": ".join([message, *last]),
-                hint="The conversation is kept. Restart the engine to go on.",
+                hint="A smaller --ctx needs less memory." if wire.KILLED in message else "",
                 log_path=log_path,
             )
         )

@@ -27,6 +27,7 @@ from ds4chat.protocol.types import FinishReason, Token, Usage
 
 GONE = "the engine is not running"
 RESTART_HINT = "Restart it."
+KILLED = "(often: out of memory)"
 
 
 @dataclass(slots=True)
@@ -107,5 +108,5 @@ def death(status: int) -> str:
         name = signal.Signals(-status).name
     except ValueError:
         name = f"signal {-status}"
-    often = " (often: out of memory)" if name == "SIGKILL" else ""
+    often = f" {KILLED}" if name == "SIGKILL" else ""
     return f"the engine was killed by {name}{often}"

@@ -18,14 +18,15 @@ _HEAD = re.compile(r"\d{4}-\d\d-\d\d [\d:,.]+ (\d{1,10}) [A-Z]+ ")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """Why the engine is gone. `log_end` are the last lines of its log."""
+    """Why the engine is gone. `log_end` are the last lines of its log that say more."""
 
     message: str
+    hint: str = ""
     log_path: str = ""
     log_end: tuple[str, ...] = ()
 
 
-def log_end(path: str, pid: int | None) -> list[str]:
+def log_end(path: str, pid: int | None, known: str = "") -> list[str]:
     """The last lines that a process wrote into a log, made harmless.
 
     The log is shared by all runs and windows. A line begins `DATE TIME PID LEVEL`; one that
@@ -34,6 +35,7 @@ def log_end(path: str, pid: int | None) -> list[str]:
     Args:
         path: the log; nothing comes of one that cannot be read.
         pid: the engine process; None: it never said who it is, and nothing is shown.
+        known: lines that stand in this text are left out.
     """
     if pid is None:
         return []
@@ -46,7 +48,8 @@ def log_end(path: str, pid: int | None) -> list[str]:
         return []
     text = data.decode("utf-8", "replace")
     lines = [clean_line(line).strip() for line in _written_by(text.split("\n"), pid)]
-    return [line[:MAX_LINE] for line in lines if line][-N_LINES:]
+    news = [line for line in lines if _HEAD.sub("", line).lower() not in known.lower()]
+    return [line[:MAX_LINE] for line in news][-N_LINES:]
 
 
 def _written_by(lines: Iterable[str], pid: int) -> Iterator[str]:

@@ -30,12 +30,12 @@ from ds4chat.protocol.types import (
     Usage,
 )
 from ds4chat.tui import receipt
-from ds4chat.tui.controller import RESTART_HINT, ChatController, Phase, Progress
+from ds4chat.tui.controller import ChatController, Phase, Progress
 from ds4chat.tui.log_tail import Failure, log_end
 from ds4chat.tui.problems import brief, sentence
 from ds4chat.tui.state import Turn
 
-_KEPT = "The conversation is kept."
+_STOPPED = "The engine stopped here. What was written is kept."
 MAX_PROBLEMS = 4  # of a refused file that are listed
 _BROKEN = (FinishReason.ERROR, FinishReason.NONFINITE)
 
@@ -108,7 +108,8 @@ class EngineReports:
         """The model can answer: send what waits."""
         if self._chat.phase is not Phase.LOADING:
             return  # of an engine that was stopped meanwhile
-        is_first = self._chat.info is None
+        is_first, failure = self._chat.info is None, self._chat.failure
+        self._chat.failure = None
         self._chat.phase = Phase.READY
         self._chat.info = event.info
         self._chat.progress = Progress()
@@ -126,7 +127,9 @@ class EngineReports:
             self._chat.figures.reason = ""
         for note in event.info.notes:
             self._chat.say(note)
-        if not is_first:
+        if failure is not None:
+            self._chat.say(f"{failure.message} It runs again; the conversation goes on.")
+        elif not is_first:
             self._chat.say("The engine runs again; the conversation goes on.")
         self._chat.send_next()
         self._view.show_now()
@@ -147,15 +150,13 @@ class EngineReports:
             )
             self._chat.figures.finish_turn(None)
         log_path = event.log_path or self._chat.log_path
-        log = f" Log: {log_path}." if log_path else ""
         self._chat.failure = Failure(
             message=sentence(event.message, ""),
+            hint=sentence("", event.hint),
             log_path=log_path,
-            log_end=tuple(log_end(log_path, self._pid)) if log_path else (),
+            log_end=tuple(log_end(log_path, self._pid, event.message)) if log_path else (),
         )
-        self._chat.say(
-            f"{sentence(event.message, event.hint or _KEPT)}{log} {RESTART_HINT}", "error"
-        )
+        self._chat.say(_STOPPED, "error")  # the box above the prompt has the facts
         self._chat.turn_over(is_natural=False)
         self._view.show_now()
 

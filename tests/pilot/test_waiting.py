@@ -42,11 +42,16 @@ async def test_a_crash_shows_cause_log_and_way_on(open_chat: OpenChat, tmp_path:
         assert "another window" not in picture
         assert "its traceback" not in picture
         assert "F8 or /restart starts it again; the conversation is kept" in picture
+        for fact in ("as its script says", str(log), "F8 or /restart", "is kept ·"):
+            assert " ".join(picture.split()).count(fact) == 1
         await chat.press(*"typing goes on")
         assert chat.prompt.text == "typing goes on"
         await chat.press("f8")
         await chat.phase(Phase.READY)
         await chat.until(lambda: "The engine stopped\n" not in chat.picture())
+        words = " ".join(chat.transcript().split())
+        assert "as its script says. It runs again; the conversation goes on." in words
+        assert chat.chat.failure is None
 
 
 @pytest.mark.parametrize("name", ["", "none.log", "\0", "."])
@@ -60,6 +65,7 @@ def test_a_log_of_other_runs_is_not_shown(tmp_path: Path) -> None:
     assert log_tail.log_end(str(log), 77) == ["2026-07-31 12:00:00,000 77 ERROR out of memory"]
     assert log_tail.log_end(str(log), 7) == []
     assert log_tail.log_end(str(log), None) == []
+    assert log_tail.log_end(str(log), 77, "The engine ended: Out of memory.") == []
 
 
 def test_only_the_end_of_a_long_log(tmp_path: Path) -> None:

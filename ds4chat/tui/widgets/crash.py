@@ -16,7 +16,7 @@ def content(chat: ChatController) -> Content | None:
         return None
     parts: list[Content] = [
         Content.styled("The engine stopped", "bold $error"),
-        Content(clean_line(failure.message)),
+        Content(clean_line(f"{failure.message} {failure.hint}").strip()),
     ]
     if failure.log_path:
         parts.append(Content.styled(f"log: {clean_line(failure.log_path)}", "$secondary"))

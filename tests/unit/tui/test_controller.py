@@ -165,9 +165,7 @@ def test_death_without_an_end_of_the_turn_keeps_the_text(desk: Desk) -> None:
     assert desk.view.receipts == ["broken off · 1 tok kept"]
     level, words = desk.view.said[-1]
     assert level == "error"
-    assert words == (
-        "Gone. The conversation is kept. Log: /logs/engine.log. F8 or /restart starts it again."
-    )
+    assert words == "The engine stopped here. What was written is kept."
     desk.report(finished(1), tokens(1, "late"))
     assert turn.reason is FinishReason.ERROR
     assert turn.answer_text == "partial"
@@ -183,8 +181,10 @@ def test_death_after_an_end_of_the_turn_says_it_once(desk: Desk) -> None:
         EngineFailed(message="gone", log_path="/other.log"), EngineFailed(message="gone")
     )
     assert len(desk.view.receipts) == 1
-    assert sum("Gone." in text for _, text in desk.view.said) == 1
-    assert "/other.log" in desk.view.said[-1][1]
+    assert sum("stopped here" in text for _, text in desk.view.said) == 1
+    assert desk.chat.failure is not None
+    assert desk.chat.failure.message == "Gone."
+    assert desk.chat.failure.log_path == "/other.log"
 
 
 def test_an_error_of_a_living_engine_is_told(desk: Desk) -> None:
