@@ -17,8 +17,9 @@ from ds4chat.ops.linear import Fused
 from ds4chat.ops.moe import ExpertWeights, run_experts
 from ds4chat.ops.moe_kernels import ExpertBlocks
 from ds4chat.ops.unpack_kernels import STAGE_VALUES
-from tests.kernels import host_build
+from tests.kernels import host_build, wide_cases
 from tests.kernels.blocks import nmse, random_blocks
+from tests.kernels.cases import check
 from tests.kernels.host_dispatch import HostDispatcher
 
 pytestmark = pytest.mark.skipif(
@@ -182,3 +183,12 @@ def test_a_pick_that_is_no_expert_adds_nothing(host: HostDispatcher) -> None:
     keep = np.arange(12) != 5
     np.testing.assert_array_equal(np.array(some)[keep], np.array(clean)[keep])
     assert not np.array(some)[5].any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("at", range(9))
+def test_what_a_gpu_is_checked_with(at: int) -> None:
+    family = list(wide_cases.families("host"))[at]()
+    found = check(family, host_build.run, ((0,), (7,), (6, 1, 0)))
+    assert found.is_close, found
+    assert found.is_invariant

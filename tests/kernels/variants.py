@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from ds4chat.ops.spec import KernelSpec
-from tests.kernels import attention_cases, cache_cases, hyper_cases, moe_cases
+from tests.kernels import attention_cases, cache_cases, hyper_cases, moe_cases, wide_cases
 from tests.kernels.cases import ALL_ROWS, Family, product
 
 
@@ -30,6 +30,7 @@ def gpu_families(backend: str) -> Iterator[Callable[[], Family]]:
     yield from hyper_cases.families(4096)
     yield from attention_cases.families(backend, 512, 64, 1000)
     yield from moe_cases.families(backend)
+    yield from wide_cases.families(backend)
     for name in ("Q4_K", "MXFP4", "F16", "BF16", "F32"):
         yield partial(product, backend, name, 4096, 1000, half, half)
     for name in ("Q8_0", "IQ2_XXS", "Q2_K", "Q4_K", "MXFP4", "F16", "BF16", "F32"):
