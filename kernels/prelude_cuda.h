@@ -31,6 +31,12 @@ INLINE float times(float a, float b) { return __fmul_rn(a, b); }
 INLINE float plus(float a, float b) { return __fadd_rn(a, b); }
 INLINE float over(float a, float b) { return __fdiv_rn(a, b); }
 INLINE float inverse(float v) { return __frcp_rn(v); }
+// Within two units in the last place.
+INLINE float near_inverse(float v) {
+  float out;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(out) : "f"(v));
+  return out;
+}
 INLINE float root(float v) { return __fsqrt_rn(v); }
 INLINE float power_of_e(float v) { return expf(v); }
 INLINE float natural_log(float v) { return logf(v); }

@@ -32,6 +32,8 @@ INLINE float times(float a, float b) { return a * b; }
 INLINE float plus(float a, float b) { return a + b; }
 INLINE float over(float a, float b) { return a / b; }
 INLINE float inverse(float v) { return 1.0f / v; }
+// Within two units in the last place.
+INLINE float near_inverse(float v) { return 1.0f / v; }
 INLINE float root(float v) { return precise::sqrt(v); }
 INLINE float power_of_e(float v) { return precise::exp(v); }
 INLINE float natural_log(float v) { return precise::log(v); }

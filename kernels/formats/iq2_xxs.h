@@ -77,10 +77,13 @@ INLINE void unpack(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned*
   magnitudes(pick, w);
   magnitudes(pick >> 16, w + 2);
 }
+IN_REGISTER(from_2048, 0x45000000u);
+
+// (0.5 + s) / 4 of the whole scale; with the bits of 2048 the four of s make the float 2048 + s.
 INLINE void scales(SHARED_PTR const unsigned* column, unsigned at, unsigned group,
                    PRIVATE float* d, PRIVATE float*) {
   SHARED_PTR const byte_t* block = (SHARED_PTR const byte_t*)column + at + 66 * (group / 8);
   const float whole = half_value(half_at(block));
-  const unsigned s = half_at(block + 8 + 8 * (group % 8)) >> 12;
-  d[0] = fused(times(whole, 0.25f), static_cast<float>(s), times(whole, 0.125f));
+  const unsigned s = half_at(block + 8 + 8 * (group % 8)) & 0xf000u;
+  d[0] = fused(times(whole, 0.25f), as_float(s | from_2048), times(whole, -511.875f));
 }
