@@ -170,8 +170,8 @@ def _own_model(values: Settings, kept: keep.Keep | None) -> tuple[Settings, keep
         return values, kept
     from ds4chat.cli import session_model
 
-    has_other = bool(values.model) or paths.nano_dir() is not None
-    choice = session_model.choose(kept, values, has_other=has_other)
+    other = models.model_file(values, paths.nano_dir())
+    choice = session_model.choose(kept, values, other=other)
     notes = (choice.note,) if choice.note else ()
     return choice.values, replace(kept, notes=notes)
 

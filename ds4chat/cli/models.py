@@ -57,10 +57,7 @@ def choose(settings: Settings, nano: Path | None) -> Pair | None:
     Raises:
         SettingsError: a named path cannot be read.
     """
-    if settings.model:
-        model: Path | None = Path(settings.model).expanduser()
-    else:
-        model = bundled_model(nano) if nano is not None else None
+    model = model_file(settings, nano)
     if model is None:
         return None
     check_readable(model, "model")
@@ -71,6 +68,13 @@ def choose(settings: Settings, nano: Path | None) -> Pair | None:
         check_readable(support, "support file")
         return Pair(model=model, support=support)
     return Pair(model=model, support=find_support(model), is_found=True)
+
+
+def model_file(settings: Settings, nano: Path | None) -> Path | None:
+    """The model that was asked for, else the bundled one; None: there is none."""
+    if settings.model:
+        return Path(settings.model).expanduser()
+    return bundled_model(nano) if nano is not None else None
 
 
 def other(name: str, load: Load) -> Load:

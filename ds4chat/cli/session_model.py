@@ -24,13 +24,13 @@ class Choice:
     note: str = ""
 
 
-def choose(kept: Keep, values: Settings, *, has_other: bool) -> Choice:
+def choose(kept: Keep, values: Settings, *, other: Path | None) -> Choice:
     """Take the session's own model, unless the command line names one.
 
     Args:
         kept: the session that is resumed; none: nothing changes.
         values: the settings of this start.
-        has_other: whether there is another model to open, of the settings or bundled.
+        other: the model that this start would open else, of the settings or bundled, if any.
 
     Raises:
         SettingsError: the session's model cannot be used and there is no other.
@@ -45,11 +45,9 @@ def choose(kept: Keep, values: Settings, *, has_other: bool) -> Choice:
     if not wrong:
         origins = {**values.origins, "model": Origin.SESSION}
         used = replace(values, model=str(path), origins=origins)
-        return Choice(
-            values=used, note=f"The model is the session's own: {path}{_drafts(info, used)}."
-        )
+        return Choice(values=used, note=_note(path, info, used, other))
     why = f"the session's model {path} {wrong}"
-    if has_other:
+    if other is not None:
         return Choice(values=values, note=f"T{why[1:]}; this start's own model is used.")
     again = shlex.join(["ds4chat", "-m", "FILE", "-r", kept.resume])
     raise SettingsError(f"{why} ({info.name})", f"Name the file: {again}")
@@ -76,6 +74,14 @@ def _what_is_wrong(path: Path, wanted: str) -> str:
     if found != wanted:
         return f"is another file now (fingerprint {found[:12]}, the session's is {wanted[:12]})"
     return ""
+
+
+def _note(path: Path, info: ModelInfo, used: Settings, other: Path | None) -> str:
+    """What is to be said of the session's model: nothing where it would be opened anyway."""
+    if other is None or not other.exists() or not path.samefile(other):
+        return f"The model is the session's own: {path}{_drafts(info, used)}."
+    lacks_drafts = info.support_name and used.support is None and find_support(path) is None
+    return f"The model is the session's: {path}{_drafts(info, used)}." if lacks_drafts else ""
 
 
 def _drafts(info: ModelInfo, values: Settings) -> str:

@@ -48,34 +48,46 @@ def load(given: dict[str, object] | None = None, **environ: str) -> settings.Set
 
 def test_the_sessions_own_model_is_used_and_said(kept: Keep, model: Path) -> None:
     for values in (load(), load(DS4CHAT_MODEL="/another.gguf")):
-        choice = session_model.choose(kept, values, has_other=True)
+        choice = session_model.choose(kept, values, other=Path("/other.gguf"))
         assert choice.values.model == str(model)
         assert choice.values.origin("model") is Origin.SESSION
         assert f"the session's own: {model}" in choice.note
         assert "its support file (scripted drafts) does not lie beside it" in choice.note
     (model.parent / "dspark.gguf").touch()
-    choice = session_model.choose(kept, load(), has_other=False)
+    choice = session_model.choose(kept, load(), other=None)
     assert choice.note.endswith("base.gguf, with dspark.gguf beside it.")
-    choice = session_model.choose(kept, load({"support": "/s.gguf"}), has_other=False)
+    choice = session_model.choose(kept, load({"support": "/s.gguf"}), other=None)
     assert choice.note.endswith("base.gguf.")
+
+
+def test_a_model_that_would_be_opened_anyway_is_not_told(kept: Keep, model: Path) -> None:
+    link = model.parent / "link.gguf"
+    link.symlink_to(model)
+    for other in (model, link):
+        choice = session_model.choose(kept, load(), other=other)
+        assert choice.note.startswith(f"The model is the session's: {model}; its support file")
+        (model.parent / "dspark.gguf").touch()
+        assert session_model.choose(kept, load(), other=other).note == ""
+        assert choice.values.model == str(model)
+        (model.parent / "dspark.gguf").unlink()
 
 
 def test_a_model_of_the_command_line_wins(kept: Keep) -> None:
     values = load({"model": "/named.gguf"})
-    choice = session_model.choose(kept, values, has_other=True)
+    choice = session_model.choose(kept, values, other=Path("/other.gguf"))
     assert (choice.values, choice.note) == (values, "")
 
 
 def test_a_new_chat_has_no_model_of_its_own(kept: Keep) -> None:
     values = load()
-    choice = session_model.choose(replace(kept, resume=""), values, has_other=False)
+    choice = session_model.choose(replace(kept, resume=""), values, other=None)
     assert (choice.values, choice.note) == (values, "")
 
 
 def test_a_file_that_is_gone_must_be_named(kept: Keep, model: Path) -> None:
     model.unlink()
     with pytest.raises(SettingsError, match="is not there any more") as stopped:
-        session_model.choose(kept, load(), has_other=False)
+        session_model.choose(kept, load(), other=None)
     assert str(model) in stopped.value.message
     assert stopped.value.hint == "Name the file: ds4chat -m FILE -r talk"
 
@@ -85,9 +97,9 @@ def test_another_file_of_that_name_is_not_taken(kept: Keep, model: Path) -> None
     data[-1] ^= 1
     model.write_bytes(data)
     with pytest.raises(SettingsError, match="is another file now"):
-        session_model.choose(kept, load(), has_other=False)
+        session_model.choose(kept, load(), other=None)
     values = load(DS4CHAT_MODEL="/another.gguf")
-    choice = session_model.choose(kept, values, has_other=True)
+    choice = session_model.choose(kept, values, other=Path("/other.gguf"))
     assert choice.values is values
     assert choice.note.startswith(f"The session's model {model} is another file now")
 
@@ -95,10 +107,10 @@ def test_another_file_of_that_name_is_not_taken(kept: Keep, model: Path) -> None
 def test_a_damaged_file_is_no_crash(kept: Keep, model: Path) -> None:
     model.write_bytes(b"GGUF")
     with pytest.raises(SettingsError, match="cannot be used"):
-        session_model.choose(kept, load(), has_other=False)
+        session_model.choose(kept, load(), other=None)
 
 
 def test_a_session_that_cannot_be_read_says_so_later(kept: Keep, tmp_path: Path) -> None:
     (tmp_path / "sessions" / "talk" / "transcript.jsonl").write_bytes(b"no\n")
-    choice = session_model.choose(kept, load(), has_other=False)
+    choice = session_model.choose(kept, load(), other=None)
     assert choice.note == ""
