@@ -39,6 +39,15 @@ N_REPEATS = 5
 ROW_COUNTS = (1, 2, 4, 6, 8)
 SHAPES = ((4096, 16384), (4096, 1024), (1024, 32768))
 FORMATS = ("Q8_0", "IQ2_XXS", "Q2_K", "Q4_K", "MXFP4", "BF16")
+LAYER = (
+    ("kv", 4096, 512, 1),
+    ("out_a", 4096, 8192, 8),
+    ("out_b", 8192, 4096, 1),
+    ("shared gate", 4096, 2048, 1),
+    ("shared down", 2048, 4096, 1),
+    ("head", 4096, 129280, 1),
+)
+"""The other Q8_0 products of a Flash layer: name, K, N, groups."""
 N_EXPERTS = 256
 N_PICKS = 6
 EXPERTS = (("IQ2_XXS", "Q2_K"), ("MXFP4", "MXFP4"))
@@ -107,28 +116,30 @@ def _x(rows: int, n_in: int) -> mx.array:
 
 
 def _products(wanted: str) -> Iterator[Timed]:
-    rng = np.random.default_rng(0)
-    for name in FORMATS:
-        quant = format_named(name)
-        for n_in, n_out in SHAPES:
-            label = f"qmatmul {name} K{n_in} N{n_out}"
-            if wanted not in label:
-                continue
-            n_bytes = n_out * quant.row_bytes(n_in)
-            base = mx.array(random_blocks(rng, name, 256, n_in))
-            copies = [
-                BlockWeight(blocks=c, quant=quant, n_in=n_in)
-                for c in shuffled_copies(base, n_out, _n_copies(n_bytes))
-            ]
-            for rows in ROW_COUNTS:
-                yield Timed(
-                    label=f"{label} rows {rows}",
-                    launch=partial(_own, copies),
-                    n_bytes=n_bytes,
-                    n_copies=len(copies),
-                    x=_x(rows, n_in),
-                )
-            del copies
+    shapes = [(name, "", n_in, n_out, 1) for name in FORMATS for n_in, n_out in SHAPES]
+    shapes += [("Q8_0", f"{of} ", n_in, n_out, n) for of, n_in, n_out, n in LAYER]
+    for name, of, n_in, n_out, n_groups in shapes:
+        label = f"qmatmul {name} {of}K{n_in} N{n_out}"
+        if wanted in label:
+            yield from _product(label, name, n_in, n_out, n_groups)
+
+
+def _product(label: str, name: str, n_in: int, n_out: int, n_groups: int) -> Iterator[Timed]:
+    quant = format_named(name)
+    n_bytes = n_out * quant.row_bytes(n_in)
+    base = mx.array(random_blocks(np.random.default_rng(0), name, 256, n_in))
+    copies = [
+        BlockWeight(blocks=c, quant=quant, n_in=n_in)
+        for c in shuffled_copies(base, n_out, _n_copies(n_bytes))
+    ]
+    for rows in ROW_COUNTS:
+        yield Timed(
+            label=f"{label} rows {rows}",
+            launch=partial(_own, copies, n_groups),
+            n_bytes=n_bytes,
+            n_copies=len(copies),
+            x=_x(rows, n_groups * n_in),
+        )
 
 
 def _expert_stack(name: str, n_in: int, n_out: int) -> ExpertBlocks:
@@ -317,8 +328,8 @@ def _stock(wanted: str) -> Iterator[Timed]:
             )
 
 
-def _own(copies: Sequence[BlockWeight], x: mx.array, i: int) -> mx.array:
-    return qmatmul(x, copies[i])
+def _own(copies: Sequence[BlockWeight], n_groups: int, x: mx.array, i: int) -> mx.array:
+    return qmatmul(x, copies[i], n_groups=n_groups)
 
 
 def _mlx_own(parts: Sequence[tuple[mx.array, ...]], x: mx.array, i: int) -> mx.array:
