@@ -17,12 +17,13 @@ from numpy.typing import NDArray
 
 from ds4chat.draft.config import DraftConfig
 from ds4chat.model.config import BlockConfig
-from ds4chat.model.kv import fill_ring, poison_ring, ring_part, ring_size, to_numpy
+from ds4chat.model.kv import fill_ring, host_part, poison_ring, ring_part, ring_size
 from ds4chat.model.layers.attention import Sight, attend_heads, finish, first_rows, make_kv
 from ds4chat.model.layers.feed_forward import feed_forward
 from ds4chat.model.plan import Plan
 from ds4chat.model.target import embed
 from ds4chat.model.weights import BlockWeights, HeadWeights
+from ds4chat.ops import cache_kernels
 from ds4chat.ops.hyper_kernels import Flow, begin, collapse, read, write
 from ds4chat.ops.linear import Fused, Linear
 from ds4chat.ops.norms import rms_norm
@@ -65,7 +66,8 @@ class DraftLog:
 
     def logical_state(self, n: int) -> dict[str, NDArray[Any]]:
         """The last 128 rows of each stage in position order."""
-        return {name: to_numpy(part) for name, part in self.lazy_state(n).items()}
+        start = max(0, n - self._window)
+        return {f"draft.{s}.window": host_part(r, start, n) for s, r in enumerate(self.rings)}
 
     def lazy_state(self, n: int) -> dict[str, mx.array]:
         """The same, not evaluated."""
@@ -138,7 +140,12 @@ class Drafter:
         main = rms_norm(w.main_proj(rows), w.main_norm, eps).astype(self.dtype)
         for s, kv in enumerate(w.context_kv(main)):
             norm, dtype = w.stages[s].attn.kv_norm, rings[s].dtype
-            rings[s][slots] = make_kv(kv, norm, eps, table, self._fp8_split, dtype)
+            row = make_kv(kv, norm, eps, table, self._fp8_split, dtype)
+            made = cache_kernels.keep(rings[s], row, slots, [], None, None)
+            if made is None:
+                rings[s][slots] = row
+            else:
+                rings[s] = made[0]
 
     def propose(self, log: DraftLog, anchor: int, n: int) -> LazyProposal:
         """Draft a block behind `anchor`, the token at position n, not yet evaluated."""

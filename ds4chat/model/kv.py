@@ -8,9 +8,9 @@ derives from n and no slot is used again before its row has left the window by a
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import mlx.core as mx
 import numpy as np
@@ -20,6 +20,8 @@ from ds4chat.model.config import TargetConfig
 
 MAX_ROWS = 8
 """Rows of a decode or verify pass: the anchor and at most seven drafts."""
+
+T = TypeVar("T")
 
 CAPACITY_STEP = 64
 """Compressed rows are allocated and attended in multiples of this many."""
@@ -135,18 +137,27 @@ class KVLog:
 
     def logical_state(self) -> dict[str, NDArray[Any]]:
         """The rows that count at n tokens, in position or index order."""
-        return {name: to_numpy(part) for name, part in self.lazy_state().items()}
+        state: dict[str, NDArray[Any]] = {}
+        for i, layer in enumerate(self.layers):
+            state.update(self._layer_state(f"layers.{i}.", layer, 0, host_part))
+        return state
 
     def lazy_state(self, since: int = 0) -> dict[str, mx.array]:
         """The logical state, not evaluated; of compressed rows those after `since` tokens."""
         state: dict[str, mx.array] = {}
         for i, layer in enumerate(self.layers):
-            state.update(self._layer_state(f"layers.{i}.", layer, since))
+            state.update(self._layer_state(f"layers.{i}.", layer, since, ring_part))
         return state
 
-    def _layer_state(self, prefix: str, layer: LayerCache, since: int) -> dict[str, mx.array]:
+    def _layer_state(
+        self,
+        prefix: str,
+        layer: LayerCache,
+        since: int,
+        part: Callable[[mx.array, int, int], T],
+    ) -> dict[str, T]:
         n, span = self.n, self._config.block.window - 1
-        state = {prefix + "window": ring_part(layer.window, max(0, n - span), n)}
+        state = {prefix + "window": part(layer.window, max(0, n - span), n)}
         if layer.ratio == 0:
             return state
         start = open_start(layer.ratio, n)
@@ -155,8 +166,9 @@ class KVLog:
             ("index_", layer.index_rows, layer.index_raw),
         ):
             if rows is not None and raw is not None:
-                state[f"{prefix}{name}rows"] = rows[since // layer.ratio : n // layer.ratio]
-                state[f"{prefix}{name}raw"] = ring_part(raw, start, n)
+                first, last = since // layer.ratio, n // layer.ratio
+                state[f"{prefix}{name}rows"] = part(rows[first:last], 0, last - first)
+                state[f"{prefix}{name}raw"] = part(raw, start, n)
         return state
 
     def restore(self, n: int, state: Mapping[str, NDArray[Any]]) -> None:
@@ -208,8 +220,16 @@ def _poison(array: mx.array, kept: NDArray[np.int64]) -> mx.array:
     return mx.where(mx.array(is_kept).reshape(shape), array, mx.nan).astype(array.dtype)
 
 
+def host_part(ring: mx.array, start: int, stop: int) -> NDArray[Any]:
+    """A copy of the rows of positions start..stop-1 in position order; no device picks them."""
+    rows = to_numpy(ring)
+    return rows[np.arange(start, stop) % max(1, len(rows))]
+
+
 def ring_part(ring: mx.array, start: int, stop: int) -> mx.array:
     """Rows of positions start..stop-1 in position order."""
+    if start == 0 and stop == ring.shape[0]:
+        return ring
     if start == stop:
         return ring[:0]
     return ring[mx.array((np.arange(start, stop) % ring.shape[0]).astype(np.int32))]
