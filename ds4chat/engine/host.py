@@ -210,11 +210,12 @@ class Host:
     def _open(self, command: Load, progress: LoadProgress) -> HostedEngine:
         """Open the pair; a support file that cannot be used costs speculation, not the chat.
 
-        Unless the command says that it is needed.
+        Nor does one for which the machine has no memory. Unless the command says that it is
+        needed.
         """
         try:
             return self._opener(command, progress)
-        except ModelFileError as error:
+        except (ModelFileError, EngineError) as error:
             if not command.support_path or command.needs_support:
                 raise
             engine = self._opener(replace(command, support_path=""), progress)
