@@ -7,9 +7,11 @@ traced graph holds the same operations; on the CPU nothing is replayed.
 
 from __future__ import annotations
 
+import logging
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Any
 
 import mlx.core as mx
@@ -19,56 +21,49 @@ from ds4chat.ops import dispatch
 MAX_TRACES = 512
 """Traces kept: a few for each number of rows and step of the context's length."""
 
+_log = logging.getLogger("ds4chat.kernels")
+
 Arrays = list[mx.array]
 Run = Callable[[Arrays], Arrays]
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """A tree of dataclasses, tuples and dicts without its arrays: what `filled` rebuilds."""
-
-    kind: Any
-    names: tuple[Any, ...] = ()
-    parts: tuple[Any, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """Where an array stands in a tree: its shape and the name of its type."""
-
-    shape: tuple[int, ...]
-    dtype: str
-
-
 def emptied(tree: Any, found: Arrays) -> Hashable:
-    """The form of `tree`, hashable; its arrays are appended to `found` in a fixed order."""
+    """The form of a tree of dataclasses, tuples and dicts: hashable, for `filled`.
+
+    Its arrays are appended to `found` in a fixed order. A form is a triple of tuples and types.
+    """
     if isinstance(tree, mx.array):
         found.append(tree)
-        return Leaf(tree.shape, str(tree.dtype))
-    if is_dataclass(tree) and not isinstance(tree, type):
-        names = tuple(f.name for f in fields(tree))
-        parts = tuple(emptied(getattr(tree, name), found) for name in names)
-        return Shape(type(tree), names, parts)
+        return (mx.array, tree.shape, tree.dtype)
+    kind: Any = type(tree)
+    names = _names(kind)
+    if names:
+        return (kind, names, tuple([emptied(getattr(tree, n), found) for n in names]))
     if isinstance(tree, tuple):
-        return Shape(tuple, (), tuple(emptied(part, found) for part in tree))
+        return (tuple, (), tuple([emptied(part, found) for part in tree]))
     if isinstance(tree, dict):
-        parts = tuple(emptied(part, found) for part in tree.values())
-        return Shape(dict, tuple(tree), parts)
-    return Shape(None, (type(tree),), (tree,))
+        return (dict, tuple(tree), tuple([emptied(part, found) for part in tree.values()]))
+    return (None, kind, tree)
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
 
 
 def filled(form: Any, arrays: Iterator[mx.array]) -> Any:
     """The tree of which `form` is the form, with the next arrays of `arrays`."""
-    if isinstance(form, Leaf):
+    kind, names, parts = form
+    if kind is mx.array:
         return next(arrays)
-    if form.kind is None:
-        return form.parts[0]
-    parts = [filled(part, arrays) for part in form.parts]
-    if form.kind is tuple:
-        return tuple(parts)
-    if form.kind is dict:
-        return dict(zip(form.names, parts, strict=True))
-    return form.kind(**dict(zip(form.names, parts, strict=True)))
+    if kind is None:
+        return parts
+    made = [filled(part, arrays) for part in parts]
+    if kind is tuple:
+        return tuple(made)
+    if kind is dict:
+        return dict(zip(names, made, strict=True))
+    return kind(**dict(zip(names, made, strict=True)))
 
 
 @dataclass(slots=True)
@@ -112,17 +107,26 @@ class Replay:
                 self._traces.popitem(last=False)
         else:
             self._traces.move_to_end(key)
-        if not trace.is_traced:
-            _trace(trace, state, fixed)
+        if not trace.is_traced and not _trace(trace, state, fixed):
+            return trace.run(state + fixed)
         return trace.call(state + fixed)
 
 
-def _trace(trace: _Trace, state: Arrays, fixed: Arrays) -> None:
-    """Trace, after kernels that have not run yet have run once."""
+def _trace(trace: _Trace, state: Arrays, fixed: Arrays) -> bool:
+    """Trace, after kernels that have not run yet have run once.
+
+    Where MLX cannot trace, nothing is replayed from then on, and False is returned.
+    """
+    dispatcher = dispatch.current()
     while not trace.is_traced:
         try:
-            with dispatch.current().tracing():
+            with dispatcher.tracing():
                 trace.call(state + fixed)
             trace.is_traced = True
         except dispatch.UnprovenError:
             trace.run([mx.array(a) for a in state] + fixed)
+        except (RuntimeError, ValueError) as error:
+            dispatcher.is_replayed = False
+            _log.warning("graphs are built anew for each pass: %s", error)
+            return False
+    return True
