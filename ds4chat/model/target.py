@@ -103,7 +103,7 @@ class Target:
             if plan.is_prefill and not current().is_reference:
                 # a layer at a time: the device works meanwhile, and what one layer of a
                 # prompt leaves behind is freed before the next
-                mx.async_eval(flow.arrays(), cache.arrays())  # type: ignore[no-untyped-call]  # type: ignore[no-untyped-call]
+                mx.async_eval(flow.arrays(), cache.arrays())  # type: ignore[no-untyped-call]
             if i in self._capture_layers:
                 captured[i] = flow.streams
         seen = [captured[i] for i in self._capture_layers]
