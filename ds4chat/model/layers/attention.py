@@ -17,7 +17,7 @@ from ds4chat.ops import attention_kernels as kernels
 from ds4chat.ops import cache_kernels
 from ds4chat.ops.attention import attend, gather_keys, project_groups
 from ds4chat.ops.attention_kernels import FirstRows
-from ds4chat.ops.bands import attend_bands
+from ds4chat.ops.bands import attend_bands, bands
 from ds4chat.ops.cache_kernels import RawRows
 from ds4chat.ops.compressor import entries_of, pool
 from ds4chat.ops.dispatch import current
@@ -65,7 +65,8 @@ class Sight:
     """What rows attend: `parts` are window rows, then compressed ones.
 
     `mask` `(L, S)` and `is_live` `(S,)` go over the sink and all of them. `is_fixed`: slots as
-    in a decode pass, at most two parts. `dtype` is the type of activations.
+    in a decode pass, at most two parts. `dtype` is the type of activations. `reach`, of a
+    prompt's pass: its first position and how many positions make a compressed row.
     """
 
     parts: list[mx.array]
@@ -73,6 +74,7 @@ class Sight:
     is_live: mx.array
     is_fixed: bool
     dtype: mx.Dtype
+    reach: tuple[int, int] = (0, 0)
 
 
 def attend_heads(
@@ -87,8 +89,10 @@ def attend_heads(
         if made is not None:
             return made
     if not sight.is_fixed and not current().is_reference:
-        out = attend_bands(q, sight.parts, sight.mask, sight.is_live, w.sink, table, eps)
-        return out.astype(sight.dtype)
+        n_heads = w.sink.shape[0]
+        cut = bands(q.shape[0], [p.shape[0] for p in sight.parts], n_heads, sight.reach)
+        keys = gather_keys(sight.parts, sight.is_live)
+        return attend_bands(q, keys, sight.mask, w.sink, table, eps, cut).astype(sight.dtype)
     heads = q.reshape(q.shape[0], w.sink.shape[0], -1)
     heads = rotate(rms_norm(heads, None, eps), table)
     out = attend(heads, gather_keys(sight.parts, sight.is_live), sight.mask, w.sink)
@@ -136,6 +140,7 @@ class Attention:
             is_live=ratio_plan.is_live,
             is_fixed=not plan.is_prefill,
             dtype=x.dtype,
+            reach=(plan.n, cache.ratio),
         )
         return finish(attend_heads(q, sight, w, eps, table), w, b.n_groups)
 

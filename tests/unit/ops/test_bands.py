@@ -32,6 +32,7 @@ def test_bands_give_what_all_slots_give(
     n: int, length: int, has_rows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(bands_module, "BAND", 16)
+    monkeypatch.setattr(bands_module, "_STEP", 2)
     rng = np.random.default_rng(n + length)
 
     def drawn(*shape: int) -> mx.array:
@@ -49,7 +50,8 @@ def test_bands_give_what_all_slots_give(
     q, sink = drawn(length, HEADS * DIM), drawn(HEADS)
     angle = drawn(length, HALF)
     table = RopeTable(cos=mx.cos(angle), sin=mx.sin(angle))
-    found = attend_bands(q, parts, mask, is_live, sink, table, 1e-6)
+    cut = bands(length, [p.shape[0] for p in parts], HEADS, (n, 4) if has_rows else (0, 0))
+    found = attend_bands(q, gather_keys(parts, is_live), mask, sink, table, 1e-6, cut)
     heads = rotate(rms_norm(q.reshape(length, HEADS, DIM), None, 1e-6), table)
     wanted = attend(heads, gather_keys(parts, is_live), mask, sink)
     wanted = rotate(wanted, table, inverse=True)
@@ -63,7 +65,7 @@ def _cut(is_live: mx.array, parts: list[mx.array]) -> list[mx.array]:
 
 @pytest.mark.parametrize(("length", "n_compressed"), [(1, 0), (2048, 512), (2048, 300_000)])
 def test_bands_cover_every_row_once_and_stay_small(length: int, n_compressed: int) -> None:
-    made = list(bands(length, 127, n_compressed, 64))
+    made = list(bands(length, [127, length, n_compressed], 64))
     rows = [i for band in made for i in range(band.first, band.last)]
     assert rows == list(range(length))
     for band in made:
