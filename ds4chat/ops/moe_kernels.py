@@ -22,6 +22,7 @@ from ds4chat.ops.qmatmul import (
     STAGE_VALUES,
     Walk,
     has_kernel,
+    tables,
     walk_constants,
 )
 from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
@@ -57,17 +58,18 @@ def pack_experts(
 
 
 @cache
-def gate_up_spec(
+def gate_up_spec(  # noqa: PLR0913  (what a variant depends on)
     format_name: str,
     n_in: int,
     x_type: str,
+    n_picks: int,
     limit: float,
     *,
     backend: str,
     is_bf16_out: bool,
     walk: Walk | None = None,
 ) -> KernelSpec:
-    """The variant for a format, row length, type of x and clamp; `walk` for trials."""
+    """The variant for a format, row length, type of x, picks a row and clamp."""
     chosen = walk or gate_up_walk(format_name, backend)
     return KernelSpec(
         name=f"moe_gate_up_{format_name.lower()}",
@@ -79,7 +81,9 @@ def gate_up_spec(
         constants={
             **chosen.constants,
             **walk_constants(format_name, n_in),
+            **tables(format_name),
             "X_LIMBS": 3 if x_type == "float32" else 1,
+            "N_PICKS": n_picks,
             "LIMIT": f"{limit!r}f",
         },
         tolerance=_ROUNDED if is_bf16_out else Tolerance(),
@@ -114,6 +118,7 @@ def down_spec(
             **constants,
             "TEAM": constants.pop("SPLIT"),
             **walk_constants(format_name, n_in),
+            **tables(format_name),
             "X_LIMBS": 3 if x_type == "float32" else 1,
             "N_PICKS": n_picks,
         },
@@ -211,6 +216,7 @@ def gate_up(
             gate.quant.name,
             gate.n_in,
             _type_name(x),
+            n_picks,
             limit,
             backend=dispatcher.backend,
             is_bf16_out=x.dtype == mx.bfloat16,

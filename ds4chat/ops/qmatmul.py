@@ -13,6 +13,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+from ds4chat.formats.quants import iq2_xxs
 from ds4chat.formats.quants.base import QuantFormat, decode, format_named
 from ds4chat.ops.dispatch import Output, current
 from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
@@ -144,6 +145,23 @@ def walk_constants(format_name: str, n_in: int) -> dict[str, int]:
 
 
 @cache
+def tables(format_name: str) -> dict[str, str]:
+    """The words that a format's header wants; IQ2_XXS: a nibble a value.
+
+    256 rows of the grid (which of three magnitudes), then 128 rows of signs (4: negative).
+    """
+    if format_name != "IQ2_XXS":
+        return {}
+    at = 4 * np.arange(8, dtype=np.uint32)
+    grid = np.searchsorted(np.unique(iq2_xxs.GRID), iq2_xxs.GRID).astype(np.uint32)
+    codes = np.arange(128, dtype=np.uint32)
+    bits = codes[:, None] >> np.arange(8, dtype=np.uint32) & 1
+    bits[:, 7] = bits.sum(axis=1) & 1  # the eighth sign makes their number even
+    words = np.concatenate([(grid << at).sum(axis=1), (4 * bits << at).sum(axis=1)])
+    return {"IQ2_TABLE": ", ".join(f"{word:#010x}u" for word in words.tolist())}
+
+
+@cache
 def make_spec(  # noqa: PLR0913  (what a variant depends on)
     format_name: str,
     n_in: int,
@@ -170,6 +188,7 @@ def make_spec(  # noqa: PLR0913  (what a variant depends on)
         constants={
             **chosen.constants,
             **walk_constants(format_name, n_in),
+            **tables(format_name),
             "X_LIMBS": 3 if x_type == "float32" else 1,
             "N_MATRICES": n_groups,
         },

@@ -95,7 +95,7 @@ def activations(values: Array, kind: str) -> tuple[Array, NDArray[np.float32]]:
 
 def product(
     backend: str, name: str, n_in: int, n_out: int, kind: str, out_kind: str = "float32",
-    n_groups: int = 1,
+    n_groups: int = 1, walk: qmatmul.Walk | None = None,
 ) -> Family:  # fmt: skip
     """`qmatmul` of one format; `kind` is the type of x, `out_kind` that of y."""
     rng = np.random.default_rng((n_in, n_out))
@@ -114,6 +114,7 @@ def product(
         is_bf16_out=out_kind == "bfloat16",
         n_groups=n_groups,
         n_out=n_out,
+        walk=walk,
     )
 
     def make(rows: Rows) -> Case:

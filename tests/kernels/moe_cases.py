@@ -51,7 +51,7 @@ def gate_up_family(
     a, b = np.minimum(a, LIMIT), np.clip(b, -LIMIT, LIMIT)
     exact = a / (1 + np.exp(-a)) * b
     spec = mk.gate_up_spec(
-        name, n_in, kind, LIMIT, backend=backend, is_bf16_out=kind == "bfloat16"
+        name, n_in, kind, N_PICKS, LIMIT, backend=backend, is_bf16_out=kind == "bfloat16"
     )
 
     def make(rows: Rows) -> Case:

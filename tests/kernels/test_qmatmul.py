@@ -70,6 +70,29 @@ def test_short_rows_use_fewer_simdgroups_a_tile(name: str) -> None:
     assert found.is_invariant
 
 
+WALKS = [
+    qmatmul.Walk(simdgroups=4, split=2, columns=8, buffers=3),
+    qmatmul.Walk(simdgroups=2, split=1, columns=16, buffers=4),
+]
+
+
+@pytest.mark.parametrize("walk", WALKS)
+@pytest.mark.parametrize("name", ["Q8_0", pytest.param("Q2_K", marks=pytest.mark.slow)])
+def test_any_walk_is_close_and_ignores_other_rows(name: str, walk: qmatmul.Walk) -> None:
+    family = product("host", name, many_stages(name), 21, "float32", walk=walk)
+    found = check(family, host_build.run, SUBSETS[:4])
+    assert found.is_close
+    assert found.is_invariant
+
+
+def test_buffers_change_no_bit() -> None:
+    one, more = (
+        host_build.run(product("host", "Q8_0", 4096, 21, "float32", walk=w).make(ALL_ROWS))[0]
+        for w in (WALKS[1], dataclasses.replace(WALKS[1], buffers=2))
+    )
+    np.testing.assert_array_equal(one, more)
+
+
 @pytest.mark.parametrize("name", FORMATS)
 def test_nan_stays_in_its_own_row_and_column(name: str) -> None:
     n_in = many_stages(name)
