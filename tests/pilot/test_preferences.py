@@ -57,6 +57,22 @@ async def test_settings_show_value_source_and_meaning(open_chat: OpenChat) -> No
         assert chat.app.screen_stack[-1] is chat.screen
 
 
+async def test_settings_in_a_small_window(open_chat: OpenChat) -> None:
+    async with open_chat(size=(40, 10)) as chat:
+        await chat.press("f2")
+        rows = chat.picture().splitlines()
+        assert rows[0].strip() == "Settings · Enter changes · Esc closes"
+        assert [row.split()[0] for row in rows[1:6]] == [row.name for row in settings.rows()][
+            :5
+        ]
+        assert "Main GGUF file" in rows[-2]
+        await choose(chat, "spec")
+        await chat.press("enter")
+        shown = chat.picture()
+        assert "spec            false" in shown
+        assert "spec: false" in shown
+
+
 async def test_settings_change_by_key_and_by_typing(open_chat: OpenChat) -> None:
     async with open_chat(size=(120, 60)) as chat:
         await chat.send("/settings")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ds4chat.protocol.types import FinishReason, SpecState
@@ -61,9 +62,17 @@ def block(n_accepted: int, n_tested: int) -> str:
     return f"{_RIGHT * n_accepted}{wrong}{rest} {n_accepted}/{n_tested}"
 
 
-def track(shown: Shown, limit: int, width: int) -> str:
-    """A bar: how much of the token limit is written."""
-    n_full = min(width, width * shown.n_tokens // max(1, limit))
+def goal(race: Race) -> int:
+    """The tokens of a full bar: the limit, or what was written once a lane has ended."""
+    lanes = race.lanes.values()
+    if all(lane.end is None for lane in lanes):
+        return race.ask.max_tokens
+    return max(lane.n_tokens for lane in lanes)
+
+
+def track(shown: Shown, goal: int, width: int) -> str:
+    """A bar: how much of the goal is written."""
+    n_full = min(width, width * shown.n_tokens // max(1, goal))
     return _FULL * n_full + _EMPTY * (width - n_full)
 
 
@@ -74,6 +83,23 @@ def heading(ask: RaceAsk, model: str) -> str:
         f"race  {ask.label} · {model} · temp {heat:g} · at most {ask.max_tokens} tok"
         f" · think {ask.think}"
     )
+
+
+def too_small(least: tuple[int, int], found: tuple[int, int]) -> str:
+    """What a window is told that cannot show a race."""
+    columns, rows = least
+    return (
+        f"The race needs {columns} x {rows} characters; this window has {found[0]} x "
+        f"{found[1]}. The race goes on; Esc leaves it."
+    )
+
+
+def keys(found: Sequence[tuple[str, str]], columns: int) -> str:
+    """As many keys as fit; the last one, the way back, always."""
+    kept, last = [f"{key} {word}" for key, word in found[:-1]], " ".join(found[-1])
+    while kept and len("  ".join([*kept, last])) > columns - 2:
+        kept.pop()
+    return "  ".join([*kept, last])
 
 
 def standing(race: Race) -> str:

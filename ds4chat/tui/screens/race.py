@@ -28,7 +28,12 @@ from ds4chat.tui.widgets.lane import LaneView
 
 FRAME_S = 1 / 30
 WIDE_COLUMNS = 100
-KEYS = "Space pause  R again  P replay  F4 colours  S card  W report  Esc back"
+SHORT_ROWS = 16  # below, the text comes before bars and details
+MIN_SIZE = (30, 7)  # columns, rows
+KEYS = (
+    ("Space", "pause"), ("R", "again"), ("P", "replay"), ("F4", "colours"), ("S", "card"),
+    ("W", "report"), ("Esc", "back"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +79,8 @@ class RaceScreen(Screen[None]):
             for side in (Side.PLAIN, Side.SPEC)
         }
         self._standing = Static("", id="race-standing", markup=False)
+        self._keys = Static("", id="race-keys", markup=False)
+        self._too_small = Static("", id="race-too-small", markup=False)
         self._hints = HintLine()
         self._n_shown = 0
         self._start_shown = 0
@@ -90,7 +97,8 @@ class RaceScreen(Screen[None]):
         with Container(id="race-lanes"):
             yield from self._views.values()
         yield self._standing
-        yield Static(KEYS, id="race-keys", markup=False)
+        yield self._too_small
+        yield self._keys
         yield self._hints
 
     def on_mount(self) -> None:
@@ -101,8 +109,13 @@ class RaceScreen(Screen[None]):
         self._frame()
 
     def on_resize(self) -> None:
-        """Side by side where there is room."""
-        self.set_class(self.size.width >= WIDE_COLUMNS, "-wide")
+        """Side by side where there is room; where there is little, say so or show the text."""
+        columns, rows = self.size
+        self.set_class(columns >= WIDE_COLUMNS, "-wide")
+        self.set_class(rows < SHORT_ROWS, "-short")
+        self.set_class(columns < MIN_SIZE[0] or rows < MIN_SIZE[1], "-too-small")
+        self._too_small.update(lines.too_small(MIN_SIZE, (columns, rows)))
+        self._keys.update(lines.keys(KEYS, columns))
 
     # Drawing
 
@@ -143,7 +156,7 @@ class RaceScreen(Screen[None]):
         self._n_shown += len(news)
         self._append(news)
         for side, lane in self.race.lanes.items():
-            self._views[side].show(lane, lines.now(lane), self.race.ask.max_tokens)
+            self._views[side].show(lane, lines.now(lane), lines.goal(self.race))
             if lane.end is not None:
                 self._settle(side)
 
@@ -156,7 +169,7 @@ class RaceScreen(Screen[None]):
         for side, lane in self.race.lanes.items():
             clock_s = min(replay.clock_s(now_s), lane.clock_s)
             shown = Shown(n_tokens=self._replayed[side], clock_s=clock_s)
-            self._views[side].show(lane, shown, self.race.ask.max_tokens)
+            self._views[side].show(lane, shown, lines.goal(self.race))
             if self._replayed[side] >= len(lane.tokens):
                 self._settle(side)
         if replay.is_over:

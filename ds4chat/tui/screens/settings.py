@@ -19,7 +19,9 @@ from ds4chat.tui.live_settings import AT_START, SettingsHost, Shown
 from ds4chat.tui.settings_book import SettingsBook
 from ds4chat.tui.widgets.hint_line import HintLine
 
-_HINT = "Enter changes · Esc closes · not bold: at the next start"
+_HINT = "Enter changes · Esc closes"
+_NOT_BOLD = " · not bold: at the next start"
+_SMALL = (60, 16)  # columns, rows; below, the list comes before words and borders
 _LOOK_S = 0.5  # how often it is looked whether a reply ended meanwhile
 
 
@@ -43,6 +45,9 @@ class SettingsScreen(ModalScreen[None]):
         self._shown: list[Shown] = []
         self._edited: Shown | None = None
         self._list = OptionList(id="settings-list", markup=False)
+        self._title = Static(
+            f"Settings · {_HINT}{_NOT_BOLD}", id="settings-title", markup=False
+        )
         self._about = Static(id="settings-about", markup=False)
         self._hints = HintLine()
         self._input = Input(id="settings-input", compact=True)
@@ -50,7 +55,7 @@ class SettingsScreen(ModalScreen[None]):
     def compose(self) -> ComposeResult:
         """List, what the chosen one means, and a line to type in."""
         with Vertical(id="settings-box"):
-            yield Static(f"Settings · {_HINT}", id="settings-title", markup=False)
+            yield self._title
             yield self._list
             yield self._about
             yield self._hints
@@ -62,6 +67,12 @@ class SettingsScreen(ModalScreen[None]):
         self._fill(0)
         self._list.focus()
         self.set_interval(_LOOK_S, self._look)
+
+    def on_resize(self) -> None:
+        """Where there is little room, show the list and what is chosen, and nothing else."""
+        is_small = self.size.width < _SMALL[0] or self.size.height < _SMALL[1]
+        self.set_class(is_small, "-small")
+        self._title.update(f"Settings · {_HINT}{'' if is_small else _NOT_BOLD}")
 
     def _look(self) -> None:
         """Show what changed behind the screen."""

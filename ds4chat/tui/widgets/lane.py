@@ -58,9 +58,10 @@ class LaneView(Vertical):
         """Settle the text."""
         self.transcript.finish_reply(lane.turn_id, lines.times(lane))
 
-    def show(self, lane: Lane, shown: Shown, limit: int) -> None:
+    def show(self, lane: Lane, shown: Shown, goal: int) -> None:
         """Draw clock, bar and figures."""
         width = max(1, self.size.width - 1)
-        self._title.update(lines.title(lane, shown))
-        self._track.update(lines.track(shown, limit, width))
+        title = lines.title(lane, shown)
+        self._title.update(title if len(title) <= width else " ".join(title.split()))
+        self._track.update(lines.track(shown, goal, width))
         self._detail.update(lines.detail(lane))

@@ -72,6 +72,10 @@ def finished(turn_id: int, ids: Sequence[int], **rest: object) -> TurnFinished:
     return TurnFinished(turn_id=turn_id, **fields)  # type: ignore[arg-type]
 
 
+def committed(turn_id: int, ids: Sequence[int]) -> TokensCommitted:
+    return TokensCommitted(turn_id=turn_id, channel=Channel.ANSWER, spans=spans(ids), at_s=0.1)
+
+
 def play(
     race: Race,
     side: Side,

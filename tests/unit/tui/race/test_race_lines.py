@@ -5,7 +5,15 @@ from ds4chat.protocol.types import SpecState
 from ds4chat.tui.race import lines
 from ds4chat.tui.race.ask import Side
 from ds4chat.tui.race.lines import Shown
-from tests.unit.tui.race.made import make_race, play, turn_of, verified
+from tests.unit.tui.race.made import (
+    IDS,
+    committed,
+    finished,
+    make_race,
+    play,
+    turn_of,
+    verified,
+)
 
 
 def test_title_shows_the_lanes_own_clock_and_rate() -> None:
@@ -21,6 +29,20 @@ def test_the_bar_is_as_long_as_the_share_of_the_limit() -> None:
     assert lines.track(Shown(n_tokens=25, clock_s=1.0), 100, 8) == "██░░░░░░"
     assert lines.track(Shown(n_tokens=0, clock_s=0.0), 100, 4) == "░░░░"
     assert lines.track(Shown(n_tokens=200, clock_s=1.0), 100, 4) == "████"
+
+
+def test_a_bar_is_full_where_both_lanes_end() -> None:
+    race, _ = make_race()
+    plain, spec = turn_of(race, Side.PLAIN), turn_of(race, Side.SPEC)
+    race.report(committed(spec, IDS))
+    assert lines.goal(race) == race.ask.max_tokens
+    race.report(finished(spec, IDS))
+    race.report(committed(plain, IDS[:2]))
+    assert lines.goal(race) == 5
+    assert lines.track(lines.now(race.spec), lines.goal(race), 10) == "█" * 10
+    assert lines.track(lines.now(race.plain), lines.goal(race), 10) == "████░░░░░░"
+    race.report(committed(plain, IDS[2:] + IDS[:1]))  # it goes on where the other ended
+    assert lines.goal(race) == 6
 
 
 def test_detail_tells_how_a_lane_decodes() -> None:
