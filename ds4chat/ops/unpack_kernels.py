@@ -11,7 +11,7 @@ import mlx.core as mx
 import numpy as np
 
 from ds4chat.formats.quants import iq2_xxs
-from ds4chat.formats.quants.base import QuantFormat
+from ds4chat.formats.quants.base import QuantFormat, format_named
 from ds4chat.ops.dispatch import Output, current
 from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
 
@@ -29,9 +29,11 @@ def headers(format_name: str) -> tuple[str, ...]:
     return ("values/common.h", f"values/{format_name.lower()}.h", "values/panel.h")
 
 
-def tables(format_name: str) -> dict[str, int | float | str]:
-    """The constants that the header of a format wants."""
-    return {"IQ2_GRID": _grid_words()} if format_name == "IQ2_XXS" else {}
+def constants(format_name: str, n_in: int) -> dict[str, int | float | str]:
+    """The constants that these headers want, for rows of `n_in` values."""
+    is_aligned = format_named(format_name).row_bytes(n_in) % 16 == 0
+    made: dict[str, int | float | str] = {"ROWS_ALIGNED": int(is_aligned)}
+    return {**made, "IQ2_GRID": _grid_words()} if format_name == "IQ2_XXS" else made
 
 
 @cache
@@ -43,8 +45,8 @@ def _grid_words() -> str:
 
 
 @cache
-def unpack_spec(format_name: str) -> KernelSpec:
-    """The variant for a format."""
+def unpack_spec(format_name: str, n_in: int) -> KernelSpec:
+    """The variant for a format and row length."""
     return KernelSpec(
         name=f"unpack_{format_name.lower()}",
         source="unpack.kernel",
@@ -52,7 +54,7 @@ def unpack_spec(format_name: str) -> KernelSpec:
         inputs=("w",),
         outputs=("values",),
         threads=LANES * _SIMDGROUPS,
-        constants={"SIMDGROUPS": _SIMDGROUPS, **tables(format_name)},
+        constants={"SIMDGROUPS": _SIMDGROUPS, **constants(format_name, n_in)},
         tolerance=_ROUNDED,
     )
 
@@ -71,5 +73,5 @@ def unpack_bf16(raw: mx.array, quant: QuantFormat) -> mx.array | None:
     n_in = row_bytes // quant.block_bytes * quant.block_values
     output = Output(shape=(n_rows, n_in), dtype=mx.bfloat16)
     n_blocks = unpack_blocks(quant.name, n_rows, n_in)
-    made = current().run(unpack_spec(quant.name), [raw], n_blocks, [output])
+    made = current().run(unpack_spec(quant.name, n_in), [raw], n_blocks, [output])
     return None if made is None else made[0]

@@ -17,7 +17,7 @@ from ds4chat.formats.quants.base import QuantFormat
 from ds4chat.ops.dispatch import Output, current
 from ds4chat.ops.moe_kernels import MAX_EXPERTS, ExpertBlocks
 from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
-from ds4chat.ops.unpack_kernels import STAGE_VALUES, TILE, headers, tables
+from ds4chat.ops.unpack_kernels import STAGE_VALUES, TILE, constants, headers
 
 TILE_ROWS = 64
 """Slots of an expert that share what is unpacked."""
@@ -40,13 +40,14 @@ class _Slots:
 @cache
 def wide_spec(
     format_name: str,
+    n_in: int,
     backend: str,
     *,
     n_picks: int = 1,
     limit: float | None = None,
     is_in_place: tuple[bool, bool] = (True, True),
 ) -> KernelSpec:
-    """The variant for a format; with a `limit` two matrices and their gate.
+    """The variant for a format and row length; with a `limit` two matrices and their gate.
 
     `is_in_place`: whether rows of x, then rows of y stand in the order of places.
     """
@@ -62,11 +63,12 @@ def wide_spec(
             "SIMDGROUPS": _SIMDGROUPS[backend],
             "COLUMNS": _COLUMNS,
             "N_PICKS": n_picks,
+            "HAS_TAIL": int(n_in % STAGE_VALUES[format_name] > 0),
             "IS_GATED": int(is_gated),
             "LIMIT": f"{limit or 0.0!r}f",
             "X_IN_PLACE": int(is_in_place[0]),
             "Y_IN_PLACE": int(is_in_place[1]),
-            **tables(format_name),
+            **constants(format_name, n_in),
         },
         tolerance=_ROUNDED,
     )
@@ -123,7 +125,7 @@ def product(x: mx.array, raw: mx.array, quant: QuantFormat, dtype: mx.Dtype) -> 
     if not has_wide(quant, x) or x.size >= _MAX_PLACES:
         return None
     dispatcher, n_rows = current(), int(x.shape[0])
-    spec = wide_spec(quant.name, dispatcher.backend)
+    spec = wide_spec(quant.name, int(x.shape[1]), dispatcher.backend)
     slots = _row_tiles(n_rows)
     inputs = [x, raw[None], slots.tiles, slots.keys]
     output = Output(shape=(n_rows, int(raw.shape[0])), dtype=dtype)
@@ -184,6 +186,7 @@ def _gated(
     dispatcher = current()
     spec = wide_spec(
         gate.quant.name,
+        gate.n_in,
         dispatcher.backend,
         n_picks=n_picks,
         limit=limit,
@@ -199,7 +202,7 @@ def _gated(
 def _down(hidden: mx.array, slots: _Slots, down: ExpertBlocks) -> mx.array | None:
     """`(S, D)` float32 in the order of slots."""
     dispatcher = current()
-    spec = wide_spec(down.quant.name, dispatcher.backend, is_in_place=(True, False))
+    spec = wide_spec(down.quant.name, down.n_in, dispatcher.backend, is_in_place=(True, False))
     output = Output(shape=(int(slots.keys.size), down.n_out), dtype=mx.float32)
     inputs = [hidden, down.blocks, slots.tiles, slots.keys]
     n_blocks = wide_blocks(spec, int(slots.tiles.shape[0]), down.n_out)

@@ -18,7 +18,8 @@ INLINE void fetch_panel(SHARED_PTR uint4* stage, const GLOBAL byte_t* w, wide ro
            n_valid < 0 ? 0 : n_valid > 16 ? 16 : n_valid);
   }
 }
-// The byte of its column where the stage of a row begins.
+// The byte of its column where the stage of a row begins; the same for all rows if ROWS_ALIGNED,
+// where rows are multiples of 16 bytes.
 INLINE unsigned begin_of(wide row, wide row_bytes, wide from) {
-  return (unsigned)(row * row_bytes + from) & 15u;
+  return (unsigned)((ROWS_ALIGNED ? 0 : row * row_bytes) + from) & 15u;
 }

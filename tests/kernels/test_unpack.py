@@ -25,7 +25,7 @@ def test_values_are_the_decoders_rounded_once(name: str, n_rows: int) -> None:
     )
     raw = random_blocks(np.random.default_rng(n_rows), name, n_rows, n_in)
     case = Case(
-        spec=unpack_spec(name),
+        spec=unpack_spec(name, n_in),
         inputs=((raw, "uint8"),),
         n_blocks=unpack_blocks(name, n_rows, n_in),
         outputs=(((n_rows, n_in), "bfloat16"),),

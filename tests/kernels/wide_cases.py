@@ -27,7 +27,7 @@ def unpack_family(name: str, n_in: int) -> Family:
     def make(rows: Rows) -> Case:
         n = len(rows)
         return Case(
-            spec=uk.unpack_spec(name),
+            spec=uk.unpack_spec(name, n_in),
             inputs=((raw[list(rows)], "uint8"),),
             n_blocks=uk.unpack_blocks(name, n, n_in),
             outputs=(((n, n_in), "bfloat16"),),
@@ -52,7 +52,11 @@ def wide_family(backend: str, name: str, n_in: int, n_out: int, *, is_gated: boo
         gate = np.minimum(exact, LIMIT)
         exact = gate / (1 + np.exp(-gate)) * np.clip(x @ values[1].T, -LIMIT, LIMIT)
     spec = wk.wide_spec(
-        name, backend, limit=LIMIT if is_gated else None, is_in_place=(not is_gated, is_gated)
+        name,
+        n_in,
+        backend,
+        limit=LIMIT if is_gated else None,
+        is_in_place=(not is_gated, is_gated),
     )
 
     def make(rows: Rows) -> Case:
