@@ -52,7 +52,9 @@ INLINE unsigned bf16_pair(float low, float high) {
 
 // Four bytes of the eight in (high:low) by the low four nibbles of `pick`, none above 7.
 INLINE unsigned pick_bytes(unsigned low, unsigned high, unsigned pick) {
-  return __byte_perm(low, high, pick);
+  unsigned out;  // __byte_perm would mask the nibbles once more
+  asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(pick));
+  return out;
 }
 // The low 32 bits of (high:low) >> n; n < 32.
 INLINE unsigned shift_pair(unsigned low, unsigned high, unsigned n) {

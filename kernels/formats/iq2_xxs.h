@@ -39,8 +39,15 @@ INLINE void unpack(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned*
                    unsigned at, unsigned group, unsigned t, PRIVATE unsigned* w) {
   SHARED_PTR const byte_t* from =
       (SHARED_PTR const byte_t*)column + at + 66 * (group / 8) + 2 + 8 * (group % 8);
+#if ROWS_ALIGNED && GROUPS_AT_ONCE == 16  // the second block of a stage has whole words
+  const unsigned rest = group >= 8 ? *(SHARED_PTR const unsigned*)(from + 4)
+                                   : pick_bytes(half_at(from + 4), half_at(from + 6), 0x5410u);
+#else
   const unsigned rest = pick_bytes(half_at(from + 4), half_at(from + 6), 0x5410u);
-  const unsigned pick = table[from[t]] ^ table[256 + ((rest >> (7 * t)) & 127u)];
+#endif
+  const unsigned code = shift_pair(rest, rest, (7 * t + 30) & 31) & 0x1fcu;  // times four
+  const unsigned pick = table[from[t]] ^
+                        *(SHARED_PTR const unsigned*)((SHARED_PTR const byte_t*)(table + 256) + code);
   magnitudes(pick, w);
   magnitudes(pick >> 16, w + 2);
 }
