@@ -309,7 +309,10 @@ def decode(  # noqa: PLR0913  (the arguments of one launch)
         eps,
         backend=dispatcher.backend,
         has_rows=keys is not None,
-        is_half=window.dtype == dtype == mx.bfloat16,
+        is_half=all(
+            a == mx.bfloat16
+            for a in (dtype, window.dtype, *([] if keys is None else [keys.dtype]))
+        ),
         is_bf16_out=dtype == mx.bfloat16,
     )
     inputs = [q, window, *([] if keys is None else [keys]), mask, sink, table.cos, table.sin]
