@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from ds4chat.protocol.types import Channel, Source
 from ds4chat.store.clean import clean, clean_line
 from ds4chat.store.export.look import Look
 from ds4chat.store.export.pieces import Piece, model_line, pieces, receipt
+from ds4chat.store.graphemes import graphemes
 from ds4chat.store.tree import Tree, Turn
 
 COLUMNS = 96
@@ -96,14 +96,14 @@ class _Canvas:
     def _wrapped(self, text: str) -> Iterator[tuple[str, int]]:
         """Parts of one line that fit a row each, with their widths."""
         chunk, n_cells = "", 0
-        for char in text.replace("\t", " " * _TAB):
-            wide = _width(char)
+        line = text.replace("\t", " " * _TAB)
+        for start, end, wide in graphemes(line):
             if self._column + n_cells + wide > COLUMNS:
                 if chunk:
                     yield chunk, n_cells
                 self.feed()
                 chunk, n_cells = "", 0
-            chunk += char
+            chunk += line[start:end]
             n_cells += wide
         if chunk:
             yield chunk, n_cells
@@ -140,10 +140,3 @@ def _style(look: Look) -> str:
         extra = _ATTRIBUTES.get(source, "")
         rules.append(f".{source}{{fill:{look.sources[source]}{extra}}}")
     return "".join(rules)
-
-
-def _width(char: str) -> int:
-    """Cells of a character (Unicode annex 11; marks and joiners take none)."""
-    if unicodedata.category(char) in ("Mn", "Me", "Cf"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in "WF" else 1

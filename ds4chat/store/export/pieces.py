@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ds4chat.protocol.events import RoundVerified, TokensCommitted
 from ds4chat.protocol.types import Channel, Span, Token
 from ds4chat.store.clean import clean, clean_line
+from ds4chat.store.graphemes import graphemes
 from ds4chat.store.tree import Tree, Turn
 
 
@@ -21,7 +22,10 @@ class Piece:
 
 
 def pieces(turn: Turn, channel: Channel) -> list[Piece]:
-    """The pieces of one channel. Without ghosts their texts are the channel's text, cleaned."""
+    """The pieces of one channel. Without ghosts their texts are the channel's text, cleaned.
+
+    A character that several tokens make is whole in the last one's piece.
+    """
     rounds = {e.round: e for e in turn.events if isinstance(e, RoundVerified)}
     spans = list(_spans(turn))
     found: list[Piece] = []
@@ -35,7 +39,30 @@ def pieces(turn: Turn, channel: Channel) -> list[Piece]:
     if not spans:
         whole = turn.answer_text if channel is Channel.ANSWER else turn.reasoning_text
         found += [Piece(text=clean(whole), token=None, note="")] if whole else []
-    return found
+    return _with_whole_characters(found)
+
+
+def _with_whole_characters(found: list[Piece]) -> list[Piece]:
+    """Move the borders that stand inside a character before it."""
+    text = "".join(piece.text for piece in found if piece.token is not None)
+    if text.isascii():
+        return found
+    inside: dict[int, int] = {}  # place in a character, where that begins
+    at = 0
+    for line in text.split("\n"):
+        for start, end, _ in graphemes(line):
+            inside.update(dict.fromkeys(range(at + start + 1, at + end), at + start))
+        at += len(line) + 1
+    whole, start, at = [], 0, 0
+    for piece in found:
+        if piece.token is not None:
+            at += len(piece.text)
+            end = inside.get(at, at)
+            whole.append(replace(piece, text=text[start:end]))
+            start = end
+        else:
+            whole.append(piece)
+    return whole
 
 
 def _spans(turn: Turn) -> Iterator[tuple[Channel, Span]]:

@@ -10,8 +10,7 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple
 
-from rich.cells import split_graphemes
-
+from ds4chat.store.graphemes import graphemes
 from ds4chat.tui.markdown.clean import clean_joiners
 from ds4chat.tui.markdown.lines import Places
 
@@ -208,7 +207,7 @@ def _whole_graphemes(text: str, pieces: Sequence[Piece]) -> list[Piece]:
     at = 0
     for line in text.split("\n"):
         if not line.isascii():
-            for start, end, _ in split_graphemes(line)[0]:
+            for start, end, _ in graphemes(line):
                 if end - start > 1:
                     tokens[at + start : at + end] = [tokens[at + end - 1]] * (end - start)
                     looks[at + start : at + end] = [looks[at + end - 1]] * (end - start)

@@ -8,8 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from rich.cells import split_graphemes
-
+from ds4chat.store.graphemes import graphemes
 from ds4chat.tui.markdown.block import Block, BlockKind, Look, Run
 from ds4chat.tui.markdown.clean import clean_line
 from ds4chat.tui.markdown.reply import Reply, TokenLog
@@ -162,7 +161,7 @@ def _offsets(block: Block, ghosts: Sequence[Ghost]) -> list[int]:
     found = [block.display_of(ghost.at) for ghost in ghosts]
     if block.text.isascii():
         return found
-    starts = [start for start, _, _ in split_graphemes(block.text)[0]] + [len(block.text)]
+    starts = [start for start, _, _ in graphemes(block.text)] + [len(block.text)]
     return [starts[bisect_right(starts, offset) - 1] for offset in found]
 
 

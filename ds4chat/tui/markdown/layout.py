@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from rich.cells import cell_len, split_graphemes
+from rich.cells import cell_len
 
+from ds4chat.store.graphemes import graphemes
 from ds4chat.tui.markdown.block import Block, BlockKind, Cell, Table
 
 # A line is drawn from left to right: text of the program, or a slice (start, end) of the
@@ -97,7 +98,7 @@ def _wrap_graphemes(text: str, shift: int, width: int, room: int) -> list[tuple[
     stop = following = -1  # the last place to break: end of this line, start of the next
     used_at_break = 0
     was_wide = False
-    for begin, end, cells in split_graphemes(text)[0]:
+    for begin, end, cells in graphemes(text):
         is_space = text[begin:end] == " "
         if begin > start and not is_space:
             after_space = text[begin - 1] == " "
@@ -124,7 +125,7 @@ def chop(text: str, start: int, end: int, width: int) -> list[tuple[int, int]]:
         cuts = [(at, min(end, at + width)) for at in range(start, end, width)]
         return cuts or [(start, end)]
     cuts, begin, used = [], start, 0
-    for first, _, cells in split_graphemes(text[start:end])[0]:
+    for first, _, cells in graphemes(text[start:end]):
         if used + cells > width and start + first > begin:
             cuts.append((begin, start + first))
             begin, used = start + first, 0

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from rich.cells import cell_len, split_graphemes
+from rich.cells import cell_len
 from textual import events
 from textual.message import Message
 
 from ds4chat.protocol.types import Channel, Source
+from ds4chat.store.graphemes import graphemes
 from ds4chat.tui.markdown.block import NO_TOKEN
 from ds4chat.tui.markdown.reply import NO_CONFIDENCE, SOURCES
 from ds4chat.tui.rounds import TokenFacts
@@ -165,7 +166,7 @@ def _offset_at(place: Place, x: int) -> int | None:
             if x < 0:
                 return None
             continue
-        for start, _, cells in split_graphemes(place.row.block.text[item[0] : item[1]])[0]:
+        for start, _, cells in graphemes(place.row.block.text[item[0] : item[1]]):
             x -= cells
             if x < 0:
                 return item[0] + start
