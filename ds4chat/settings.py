@@ -220,9 +220,9 @@ class Settings:
     show_thinking: bool = _setting(
         False, "One shot: send the reasoning to stderr.", shortcuts={"--show-thinking": True})
     kv_budget: float = _setting(
-        20.0, "Disk space in GiB for the KV snapshots of all sessions; beyond it those of the "
+        20.0, "Disk space in GB for the KV snapshots of all sessions; beyond it those of the "
         "sessions used longest ago go, never text.",
-        bounds=(0, 1 << 20), flags="--kv-budget", metavar="GIB")
+        bounds=(0, 1 << 20), flags="--kv-budget", metavar="GB")
     theme: str = _setting(
         "", "Colour theme; empty: the default one.", flags="--theme", metavar="NAME")
     color: str = _setting(

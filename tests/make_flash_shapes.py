@@ -1,6 +1,6 @@
 """A model of Flash's published shapes with random weights, as large as the real one.
 
-`python -m tests.make_flash_shapes OUT --layers 6 --support OUT2`. All 43 layers are 80.8 GiB:
+`python -m tests.make_flash_shapes OUT --layers 6 --support OUT2`. All 43 layers are 86.7 GB:
 `--dry-run` prints what would be written. Needs numpy and gguf, nothing else. The values are
 random but sane: activations stay in range, logits are finite and differ.
 """
@@ -25,6 +25,7 @@ from gguf import GGUFWriter
 from numpy.typing import NDArray
 
 from ds4chat.cli.flash_vocab import N_MERGES, random_merges
+from ds4chat.sizes import fine_size, size
 from ds4chat.text.bytemap import BYTE_SYMBOLS
 from tests.make_flash_shapes_data import Span, fill_all, spans, write_at
 from tests.make_pair import TYPES, add_ds4_keys, add_geometry, add_target_keys, add_vocab, draw
@@ -196,9 +197,7 @@ def write(path: Path, spec: PairSpec, *, is_support: bool = False, n_processes: 
     items = (support_items if is_support else base_items)(spec)
     free = shutil.disk_usage(path.parent).free
     if free < data_bytes(items) + (64 << 20):
-        raise SystemExit(
-            f"{path}: {data_bytes(items) / 2**30:.2f} GiB wanted, {free / 2**30:.2f} free"
-        )
+        raise SystemExit(f"{path}: {size(data_bytes(items))} wanted, {size(free)} free")
     part_path = path.with_name(path.name + ".part")
     try:
         start = (start_support if is_support else start_base)(part_path, spec, items)
@@ -252,8 +251,8 @@ def table(items: Sequence[Item]) -> str:
     lines = []
     for kind in sorted({item.kind for item in items}, key=lambda kind: kind.name):
         sizes = [item.n_bytes for item in items if item.kind is kind]
-        lines.append(f"  {kind.name:<8} {len(sizes):5d} tensors {sum(sizes) / 2**30:9.3f} GiB")
-    total = f"{data_bytes(items) / 2**30:.2f} GiB, {data_bytes(items):,} bytes"
+        lines.append(f"  {kind.name:<8} {len(sizes):5d} tensors {fine_size(sum(sizes)):>12}")
+    total = f"{fine_size(data_bytes(items))}, {data_bytes(items):,} bytes"
     return "\n".join([*lines, f"  {len(items):,} tensors, {total} of data"])
 
 

@@ -23,6 +23,7 @@ import numpy as np
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
+from ds4chat.sizes import part, size
 from tests.pair_blocks import encode, is_random, random_blocks, rng_for
 
 _N_BLOCKS = 131_101  # prime: more rows than the vocabulary has begin differently
@@ -130,10 +131,7 @@ class _Meter:
             if now - shown >= _TICK_S or done == self.total:
                 shown = now
                 rate = done / max(now - start, 1e-9)
-                sys.stderr.write(
-                    f"  {done / 2**30:7.2f} of {self.total / 2**30:.2f} GiB, "
-                    f"{rate / 2**30:.2f} GiB/s\n"
-                )
+                sys.stderr.write(f"  {part(done, self.total)}, {size(int(rate))}/s\n")
 
 
 def write_at(path: Path, pieces: Sequence[tuple[int, bytes]]) -> None:

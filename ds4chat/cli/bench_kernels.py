@@ -26,7 +26,7 @@ TITLE = "products of a decode step, one by one"
 STEP_BAR, LARGE_BAR = 0.55, 0.70
 LARGE_BYTES = 30 * 10**6
 _COPIES_MB = {"cpu": 32}  # elsewhere 1024
-_BANDWIDTH_BYTES = {"cpu": 64 << 20}  # elsewhere 2 GiB
+_BANDWIDTH_BYTES = {"cpu": 64 << 20}  # elsewhere 2 << 30
 
 
 def add_parser(parser: argparse.ArgumentParser) -> None:

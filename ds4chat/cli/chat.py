@@ -14,6 +14,7 @@ from ds4chat.cli import keep as keeping
 from ds4chat.cli import models
 from ds4chat.cli.start import Start
 from ds4chat.protocol.engine import EngineLink
+from ds4chat.sizes import GB
 
 if TYPE_CHECKING:
     from ds4chat.tui.app import Ds4ChatApp
@@ -94,7 +95,7 @@ def open_chat(
             is_usual=keep.is_usual,
             resume=keep.resume,
             notes=keep.notes,
-            kv_budget_bytes=int(values.kv_budget * (1 << 30)),
+            kv_budget_bytes=int(values.kv_budget * GB),
         )
         if keep is not None
         else None,

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ds4chat.cli.doctor_finding import Finding, fail, ok, warn
 from ds4chat.errors import Ds4Error
+from ds4chat.sizes import size
 
 if TYPE_CHECKING:
     from ds4chat.engine.backend import Backend
@@ -27,7 +28,6 @@ SMALL_BYTES = 256 << 20
 """A pair up to this size is opened and tried whole."""
 
 _MAX_PROBLEMS = 6
-_GIB = 1 << 30
 _MLX_FIX = "pip install --force-reinstall 'mlx[cpu]'   (macOS: mlx; NVIDIA: 'mlx[cuda13]')"
 _FETCH_FIX = "`ds4chat inspect FILE` tells more; fetch the file again if it is damaged."
 
@@ -59,7 +59,7 @@ def check_files(ask: Ask) -> Iterator[Finding]:
     if model["problems"]:
         return
     quant = ", ".join(str(row["type"]) for row in model["quant"][:4])
-    words = f"{model['path']}: {model['name']}, {_size(model['file_bytes'])}, {quant}"
+    words = f"{model['path']}: {model['name']}, {size(model['file_bytes'])}, {quant}"
     yield ok(MODEL, "model file", words)
     tokens = model["tokenizer"]
     yield ok(MODEL, "tokenizer", f"{tokens['tokens']:,} tokens, {tokens['pre']}")
@@ -76,7 +76,7 @@ def check_files(ask: Ask) -> Iterator[Finding]:
         return
     yield from _problems("support file", pair)
     if not pair["problems"]:
-        words = f"{pair['path']}: {_size(pair['file_bytes'])}, blocks of "
+        words = f"{pair['path']}: {size(pair['file_bytes'])}, blocks of "
         yield ok(MODEL, "support file", f"{words}{pair['pair']['block_size']}; fits the model")
         yield from (warn(MODEL, "support file", line, _FETCH_FIX) for line in pair["warnings"])
 
@@ -254,7 +254,7 @@ def _memory(ask: Ask, backend: Backend) -> Iterator[Finding]:
             "Watch the first start; a smaller --ctx takes less.",
         )  # fmt: skip
         return
-    words = f"{_size(memory.usable)} free of {_size(memory.total)} ({memory.what})"
+    words = f"{size(memory.usable)} free of {size(memory.total)} ({memory.what})"
     yield ok(MEMORY, "memory", words)
     if ask.model:
         from ds4chat.engine.load import estimate
@@ -270,7 +270,7 @@ def check_fit(wants: Needs, memory: Memory, ctx: int, *, is_asked: bool) -> Find
     """Whether a pair and its context fit."""
     from ds4chat.engine.fit import judge
 
-    takes = f"weights {_size(wants.weights)}, with {ctx:,} tokens {_size(wants.at(ctx))}"
+    takes = f"weights {size(wants.weights)}, with {ctx:,} tokens {size(wants.at(ctx))}"
     try:
         fit = judge(wants, memory, ctx, is_asked=is_asked)
     except Ds4Error as error:
@@ -311,11 +311,6 @@ SECTIONS: dict[str, Callable[[Ask], Iterator[Finding]]] = {
     "open": check_open,
     "kernels": check_kernels,
 }
-
-
-def _size(n_bytes: int) -> str:
-    scale, unit = (_GIB, "GiB") if n_bytes >= _GIB else (1 << 20, "MiB")
-    return f"{n_bytes / scale:.1f} {unit}"
 
 
 def main(argv: Sequence[str]) -> int:

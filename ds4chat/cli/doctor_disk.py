@@ -16,16 +16,15 @@ from pathlib import Path
 from ds4chat import paths
 from ds4chat.cli.doctor_finding import Finding, fail, ok, warn
 from ds4chat.errors import SessionFileError
-from ds4chat.formats.show import size_text
+from ds4chat.sizes import GB, size
 from ds4chat.store import lock, transcripts
 from ds4chat.store.library import Library
 
 DISK, SESSIONS = "disk", "sessions"
-LOW_BYTES, EMPTY_BYTES = 1 << 30, 64 << 20
+LOW_BYTES, EMPTY_BYTES = GB, 64 * 10**6
 MAX_READ, MAX_READ_BYTES = 500, 256 << 20
 
 OnProgress = Callable[[str], None]
-_GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +96,7 @@ def check_folder(facts: FolderFacts) -> Finding:
     if facts.trouble:
         fix = f"Make {facts.there} yours to write: chmod u+rwx, or another place by XDG_*_HOME"
         return fail(DISK, facts.name, f"{words}: cannot be written: {facts.trouble}", fix)
-    room = "" if facts.free_bytes is None else f", {facts.free_bytes / _GIB:.1f} GiB free"
+    room = "" if facts.free_bytes is None else f", {size(facts.free_bytes)} free"
     if facts.free_bytes is not None and facts.free_bytes < LOW_BYTES:
         judge = fail if facts.free_bytes < EMPTY_BYTES else warn
         fix = "Free some space; `ds4chat sessions strip NAME` drops KV snapshots."
@@ -118,7 +117,7 @@ def check_sessions(root: Path, progress: OnProgress) -> list[Finding]:
         return [fail(SESSIONS, "folder", error.message, error.hint or "Check its permissions.")]
     kv = sum(summary.kv_bytes for summary in found)
     text = sum(summary.text_bytes for summary in found)
-    words = f"{len(found)}, {size_text(text)} text, {size_text(kv)} KV snapshots"
+    words = f"{len(found)}, {size(text)} text, {size(kv)} KV snapshots"
     saved = ok(SESSIONS, "saved", words + (f"; {deleted} in the trash" if deleted else ""))
     n_bad, n_open, n_read = _count(library, progress)
     findings = [saved, _health(n_bad, n_read, len(found))]

@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ds4chat import sizes
 from ds4chat.draft.binding import read_draft
 from ds4chat.draft.metadata import (
     count_stages,
@@ -26,7 +27,7 @@ from ds4chat.draft.metadata import (
 from ds4chat.errors import Ds4Error, ModelFileError
 from ds4chat.formats.gguf import GgufFile
 from ds4chat.formats.keys import KeyReader
-from ds4chat.formats.show import printable, size_text
+from ds4chat.formats.show import printable
 from ds4chat.formats.vocab import read_tokenizer
 from ds4chat.model.config import TargetConfig
 from ds4chat.model.metadata import model_name, read_target_config
@@ -245,7 +246,7 @@ def _hash_parts(gguf: GgufFile) -> list[Report]:
 
 def _progress(done: int, total: int) -> None:
     """Overwrite one line on a terminal; elsewhere a line for each tenth."""
-    text = f"sha256: {size_text(done)} of {size_text(total)}"
+    text = f"sha256: {sizes.part(done, total)}"
     if sys.stderr.isatty():
         print(f"\r{text}   ", end="", file=sys.stderr, flush=True)
     elif done * 10 // total != (done - _HASH_CHUNK) * 10 // total:
@@ -254,6 +255,7 @@ def _progress(done: int, total: int) -> None:
 
 def _render(report: Report) -> str:
     kind = {"model": "model", "support": "DSpark support file"}[report["kind"]]
+    n_bytes = report["file_bytes"]
     sections: list[tuple[str, Mapping[str, Any]]] = [
         (
             "file",
@@ -262,7 +264,7 @@ def _render(report: Report) -> str:
                 "kind": kind if report["architecture"] else "no architecture given",
                 "name": report["name"],
                 "architecture": report["architecture"],
-                "size": f"{size_text(report['file_bytes'])} ({report['file_bytes']:,} bytes)",
+                "size": f"{sizes.fine_size(n_bytes)} ({n_bytes:,} bytes)",
                 "parts": len(report["parts"]),
                 "keys": report["n_keys"],
                 "tensors": report["n_tensors"],
@@ -284,7 +286,9 @@ def _render(report: Report) -> str:
 def _quant_rows(report: Report) -> dict[str, str]:
     total = sum(row["bytes"] for row in report["quant"]) or 1
     return {
-        row["type"]: f"{size_text(row['bytes']):>12}  {100 * row['bytes'] / total:5.1f} %  "
+        row[
+            "type"
+        ]: f"{sizes.fine_size(row['bytes']):>12}  {100 * row['bytes'] / total:5.1f} %  "
         f"{row['tensors']:>5} tensors"
         for row in report["quant"]
     }

@@ -30,6 +30,7 @@ from ds4chat.client.spawn import EngineProcess, OnSaid
 from ds4chat.errors import Ds4Error, SettingsError
 from ds4chat.protocol.engine import EngineLink
 from ds4chat.settings import Settings
+from ds4chat.sizes import GB
 from ds4chat.store.clean import clean_line
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_DEFECT, EXIT_INTERRUPTED = 0, 1, 2, 3, 130
@@ -132,7 +133,7 @@ def _answer(
     printer = _printer(given, values)
     session = None
     if kept is not None:
-        budget_bytes = int(values.kv_budget * (1 << 30))
+        budget_bytes = int(values.kv_budget * GB)
         session = session_lines.SessionLines(kept, budget_bytes, _tell)
         how = session.adopt(how, values)
     try:

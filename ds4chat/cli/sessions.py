@@ -18,6 +18,7 @@ from pathlib import Path
 from ds4chat import paths, settings
 from ds4chat.errors import Ds4Error, SessionFileError
 from ds4chat.protocol.types import Source
+from ds4chat.sizes import size
 from ds4chat.store import export as exporting
 from ds4chat.store.clean import clean, clean_line
 from ds4chat.store.export.look import Look
@@ -28,7 +29,6 @@ from ds4chat.store.session import Session
 from ds4chat.store.summary import Summary
 
 _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
-_SIZES = ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
 
 
 def run(argv: Sequence[str]) -> int:
@@ -113,10 +113,10 @@ def _list(library: Library, options: argparse.Namespace) -> None:
 
 def _row(summary: Summary, now_s: float) -> str:
     about = summary.trouble or summary.first
-    kv = f" + {_size(summary.kv_bytes)} KV" if summary.kv_bytes else ""
+    kv = f" + {size(summary.kv_bytes)} KV" if summary.kv_bytes else ""
     parts = (
         "1 turn" if summary.n_turns == 1 else f"{summary.n_turns} turns",
-        _size(summary.text_bytes) + kv,
+        size(summary.text_bytes) + kv,
         f"{_age(now_s - summary.changed_s)} ago",
         summary.model,
     )
@@ -191,7 +191,7 @@ def _undelete(library: Library, options: argparse.Namespace) -> None:
 
 def _strip(library: Library, options: argparse.Namespace) -> None:
     freed = library.strip(options.name)
-    print(f"{_size(freed)} freed; the text is kept and is read again when you resume")
+    print(f"{size(freed)} freed; the text is kept and is read again when you resume")
 
 
 def _export(library: Library, options: argparse.Namespace) -> None:
@@ -235,13 +235,6 @@ def _write(path: Path, text: str, *, force: bool) -> None:
 
 def _path(library: Library, options: argparse.Namespace) -> None:
     print(library.path(options.name))
-
-
-def _size(n_bytes: int) -> str:
-    for scale, unit in _SIZES:
-        if n_bytes >= scale:
-            return f"{n_bytes / scale:.1f} {unit}"
-    return f"{n_bytes} B"
 
 
 def _age(age_s: float) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from ds4chat.errors import EngineError
 from ds4chat.model.config import TargetConfig
 from ds4chat.model.kv import MAX_ROWS, raw_span, ring_size
+from ds4chat.sizes import size
 
 MIN_CTX = 2048
 """A context below this is not worth loading a large model for."""
@@ -110,8 +111,8 @@ def judge(wants: Needs, memory: Memory, ctx: int, *, is_asked: bool) -> Fit:
     """
     if wants.weights > memory.total:
         raise EngineError(
-            f"the weights take {_size(wants.weights)} of memory here, but {memory.what} has "
-            f"{_size(memory.total)}",
+            f"the weights take {size(wants.weights)} of memory here, but {memory.what} has "
+            f"{size(memory.total)}",
             "Use a smaller quantisation, another --backend, or a machine with more memory.",
         )
     if wants.at(ctx) <= memory.usable:
@@ -120,13 +121,13 @@ def judge(wants: Needs, memory: Memory, ctx: int, *, is_asked: bool) -> Fit:
     if largest >= MIN_CTX and not is_asked:
         note = (
             f"the context is {largest:,} tokens instead of {ctx:,}: more does not fit into the "
-            f"{_size(memory.usable)} that {memory.what} offers"
+            f"{size(memory.usable)} that {memory.what} offers"
         )
         return Fit(ctx=largest, notes=(note, *_wired_advice(wants, memory, ctx)))
     fits = f"the largest context that fits is {largest:,} tokens" if largest else "none fits"
     note = (
-        f"a full context of {ctx:,} tokens takes {_size(wants.at(ctx))}, and {memory.what} "
-        f"offers {_size(memory.usable)}: {fits}"
+        f"a full context of {ctx:,} tokens takes {size(wants.at(ctx))}, and {memory.what} "
+        f"offers {size(memory.usable)}: {fits}"
     )
     return Fit(ctx=ctx, notes=(note, *_wired_advice(wants, memory, ctx)))
 
@@ -141,7 +142,3 @@ def _wired_advice(wants: Needs, memory: Memory, ctx: int) -> tuple[str, ...]:
         "macOS keeps the rest of the memory from the GPU; until the next restart this gives it "
         f"enough: sudo sysctl iogpu.wired_limit_mb={megabytes}",
     )
-
-
-def _size(n_bytes: int) -> str:
-    return f"{n_bytes / (1 << 30):.1f} GiB"

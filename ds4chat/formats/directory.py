@@ -14,8 +14,9 @@ from ds4chat.errors import ModelFileError
 from ds4chat.formats import sniff
 from ds4chat.formats.ggml_types import block_size, type_name
 from ds4chat.formats.quants import FORMATS, QuantFormat
-from ds4chat.formats.show import printable, shown_path, size_text
+from ds4chat.formats.show import printable, shown_path
 from ds4chat.formats.values import CUT_HINT, Cursor, Metadata, Slot, kind_name, skip_value
+from ds4chat.sizes import fine_size
 
 VERSION = 3
 DEFAULT_ALIGNMENT = 32
@@ -231,8 +232,8 @@ def _check_extent(cursor: Cursor, tensors: Iterable[TensorEntry], alignment: int
     want = end if cursor.end < end else padded
     raise ModelFileError(
         f"{shown_path(cursor.path)}: cut off or damaged: expected {want:,} bytes "
-        f"({size_text(want)}, to the end of tensor '{printable(last.name)}'), "
-        f"the file has {cursor.end:,} ({size_text(cursor.end)})",
+        f"({fine_size(want)}, to the end of tensor '{printable(last.name)}'), "
+        f"the file has {cursor.end:,} ({fine_size(cursor.end)})",
         CUT_HINT,
     )
 

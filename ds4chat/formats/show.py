@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-
 
 def printable(text: str, limit: int = 80) -> str:
     """Escape what a terminal might obey or hide, and cut to `limit` characters."""
@@ -21,14 +19,6 @@ def shown_path(path: str | Path) -> str:
 
 def _escape(char: str) -> str:
     return char.encode("unicode_escape", "backslashreplace").decode("ascii")
-
-
-def size_text(n_bytes: int) -> str:
-    """`n_bytes` for a person: exact below 1 KiB, else two decimals of a binary unit."""
-    for unit, scale in _UNITS:
-        if n_bytes >= scale:
-            return f"{n_bytes / scale:.2f} {unit}"
-    return f"{n_bytes} bytes"
 
 
 def problem_text(path: str | Path, problems: Sequence[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ds4chat import sizes
 from ds4chat.protocol.events import ModelLoading
 from ds4chat.tui import units
 from ds4chat.tui.markdown.clean import clean_line
@@ -15,7 +16,7 @@ def stage(event: ModelLoading) -> str:
 
 
 def progress(event: ModelLoading, quiet_s: float = 0.0) -> str:
-    """`tensor 412 of 1,328, 21.3 of 80.8 GiB, 14 s, about 39 s left`, as far as known.
+    """`tensor 412 of 1,328, 21.3 of 80.8 GB, 14 s, about 39 s left`, as far as known.
 
     `quiet_s` is how long ago the event came.
     """
@@ -23,7 +24,7 @@ def progress(event: ModelLoading, quiet_s: float = 0.0) -> str:
     if event.total_tensors:
         parts.append(f"tensor {event.done_tensors:,} of {event.total_tensors:,}")
     if event.total_bytes:
-        parts.append(units.part(event.done_bytes, event.total_bytes))
+        parts.append(sizes.part(event.done_bytes, event.total_bytes))
     parts.append(units.seconds(event.elapsed_s + quiet_s))
     return ", ".join(parts) + _left(event)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 
+from ds4chat import sizes
 from ds4chat.errors import SettingsError
 from ds4chat.settings import rows
 from ds4chat.tui import units
@@ -44,7 +45,7 @@ def _bench(host: CommandHost, args: str) -> None:
     words += ["--support", load.support_path] if load.support_path else []
     if chat.info.weight_bytes > LARGE_BYTES:
         raise SettingsError(
-            f"/bench: a second copy of {units.size(chat.info.weight_bytes)} may not fit beside "
+            f"/bench: a second copy of {sizes.size(chat.info.weight_bytes)} may not fit beside "
             "the chat's",
             f"Leave, then: ds4chat {shlex.join(words)}",
         )

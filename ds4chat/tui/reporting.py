@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ds4chat import sizes
 from ds4chat.protocol.types import Policy, SpecState, Usage
 from ds4chat.protocol.usage import SessionStats, full_and_missed
 from ds4chat.tui import units
@@ -41,7 +42,7 @@ def stats(chat: ChatController) -> str:
         + (f" of {chat.info.ctx:,}" if chat.info is not None else ""),
     ]
     if usages and usages[-1].kv_bytes:
-        lines.append(f"KV cache: {units.size(usages[-1].kv_bytes)}")
+        lines.append(f"KV cache: {sizes.size(usages[-1].kv_bytes)}")
     if figures.accept_len is not None:
         lines.append(
             f"Accept length: {figures.accept_len:.2f} over {figures.counts.n_rounds} rounds"
@@ -106,7 +107,7 @@ def model(chat: ChatController) -> str:
     )
     lines = [
         f"Model: {info.name} ({info.quant}), {info.n_layers} layers, {info.n_vocab:,} tokens",
-        f"File: {info.path or 'none'}, {units.size(info.weight_bytes)}",
+        f"File: {info.path or 'none'}, {sizes.size(info.weight_bytes)}",
         f"Drafter: {support}",
         f"Context: {info.ctx:,} tokens (trained for {info.ctx_trained:,})",
         f"Runs on: {info.backend}, {info.device}, {info.activation_dtype}; "

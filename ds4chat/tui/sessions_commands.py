@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from ds4chat import sizes
 from ds4chat.errors import SessionFileError, SettingsError
 from ds4chat.store import moves
 from ds4chat.store.library import resume_command
-from ds4chat.tui import sessions_export, sessions_manage, sessions_rows, units
+from ds4chat.tui import sessions_export, sessions_manage, sessions_rows
 from ds4chat.tui.command_host import CommandHost, SlashCommand
 from ds4chat.tui.sessions_desk import SessionDesk
 
@@ -83,7 +84,7 @@ def _undelete(desk: SessionDesk, args: str) -> None:
 
 def _strip(desk: SessionDesk, args: str) -> None:
     freed = sessions_manage.strip(desk, args)
-    desk.chat.say(f"{units.size(freed)} of KV freed; the text is kept.")
+    desk.chat.say(f"{sizes.size(freed)} of KV freed; the text is kept.")
 
 
 def _export(desk: SessionDesk, args: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from ds4chat.sizes import GB
 from ds4chat.tui.state import Turn
 
 
@@ -27,7 +28,7 @@ class SessionsPlan:
     is_usual: bool = True
     resume: str = ""
     notes: tuple[str, ...] = ()
-    kv_budget_bytes: int = 20 << 30
+    kv_budget_bytes: int = 20 * GB
 
 
 class Keeper(Protocol):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ds4chat import sizes
 from ds4chat.store.summary import Summary
 from ds4chat.store.tree import Branch, Tree
-from ds4chat.tui import units
 from ds4chat.tui.markdown.clean import clean_line
 
 MAX_LISTED = 20
@@ -24,11 +24,11 @@ def age(seconds: float) -> str:
 
 def about(summary: Summary, now_s: float) -> str:
     """What a list says below a session's name; `now_s` is seconds since 1970."""
-    kv = f" + {units.size(summary.kv_bytes)} KV" if summary.kv_bytes else ""
+    kv = f" + {sizes.size(summary.kv_bytes)} KV" if summary.kv_bytes else ""
     turns = "1 turn" if summary.n_turns == 1 else f"{summary.n_turns} turns"
     parts = (
         turns,
-        units.size(summary.text_bytes) + kv,
+        sizes.size(summary.text_bytes) + kv,
         age(now_s - summary.changed_s),
         clean_line(summary.model.removesuffix(" none")),
         clean_line(summary.trouble or summary.first),

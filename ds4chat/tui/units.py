@@ -14,26 +14,6 @@ def tokens(n: int) -> str:
     return f"{n / 1_000_000:.1f}M"
 
 
-def size(n_bytes: int) -> str:
-    """`512 B`, `3.4 MB`, `80.8 GB`: decimal, as disks are sold."""
-    value = float(n_bytes)
-    for unit in ("B", "kB", "MB"):
-        if value < 1_000:
-            return f"{value:.0f} {unit}" if unit in ("B", "kB") else f"{value:.1f} {unit}"
-        value /= 1_000
-    return f"{value:.1f} GB"
-
-
-def part(n_bytes: int, total: int) -> str:
-    """`21.3 of 80.8 GiB`: both in the unit of the whole, binary as memory is counted."""
-    power = 0
-    while power < 3 and total >= 1_024 ** (power + 1):
-        power += 1
-    digits = 1 if power > 1 else 0
-    shown = (f"{value / 1_024**power:.{digits}f}" for value in (n_bytes, total))
-    return f"{' of '.join(shown)} {('B', 'KiB', 'MiB', 'GiB')[power]}"
-
-
 def seconds(value: float) -> str:
     """`0.03 s`, `0.3 s`, `12 s`, `2 min 05 s`."""
     if value < 0.1:

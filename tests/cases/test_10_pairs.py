@@ -142,15 +142,13 @@ def test_a_support_file_that_memory_has_no_room_for() -> None:
 
     def small_machine(command: Load, progress: LoadProgress) -> HostedEngine:
         if command.support_path:
-            raise EngineError(
-                "the weights take 96.0 GiB, the GPU has 90.0 GiB", "Use a smaller."
-            )
+            raise EngineError("the weights take 96.0 GB, the GPU has 90.0 GB", "Use a smaller.")
         return real(command, progress)
 
     hosting.host._opener = small_machine
     log = read_turns(hosting.run(load, submit()))[1]
     (notice,) = [event for event in hosting.events if isinstance(event, Notice)]
-    assert notice.message == "no speculation: the weights take 96.0 GiB, the GPU has 90.0 GiB"
+    assert notice.message == "no speculation: the weights take 96.0 GB, the GPU has 90.0 GB"
     assert log.answer == TALE
 
 

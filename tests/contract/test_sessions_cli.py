@@ -124,8 +124,8 @@ def test_strip(run: Run, library: Library) -> None:
     (session.snapshots_dir / "s.json").write_bytes(b"\0" * 2048)
     session.snapshot_saved(SnapshotSaved(name="s", n_tokens=1, token_hash="x"))
     session.close()
-    assert "+ 2.0 KiB KV" in run("list")[1]
-    assert run("strip", "quicksort")[1].startswith("2.0 KiB freed")
+    assert "+ 2 kB KV" in run("list")[1]
+    assert run("strip", "quicksort")[1].startswith("2 kB freed")
     assert "KV" not in run("list")[1]
 
 

@@ -125,10 +125,10 @@ async def test_status_of_a_load(open_chat: OpenChat) -> None:
     stages = (("reading \x1b[2Jweights", 80_800_000_000),)
     script = Script(replies=(), load_stages=stages, load_tensors=1328, is_load_held=True)
     async with open_chat(script=script, is_ready=False) as chat:
-        await chat.until(lambda: "75.3 of 75.3 GiB" in unwrapped(chat.picture()))
+        await chat.until(lambda: "80.8 of 80.8 GB" in unwrapped(chat.picture()))
         picture = chat.picture()
         assert "reading ␛[2Jweights  ████████████████" in picture
-        assert "tensor 1,328 of 1,328, 75.3" in unwrapped(picture)
+        assert "tensor 1,328 of 1,328, 80.8" in unwrapped(picture)
         assert "Esc stop" in picture.splitlines()[-1]
 
 

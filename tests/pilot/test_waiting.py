@@ -87,7 +87,7 @@ def test_loading_estimates_what_is_left() -> None:
         total_tensors=1328,
     )
     assert status.loading(event) == (
-        "reading weights  ████░░░░░░░░░░░░  tensor 412 of 1,328, 20.0 of 80.0 GiB, 10 s, "
+        "reading weights  ████░░░░░░░░░░░░  tensor 412 of 1,328, 21.5 of 85.9 GB, 10 s, "
         "about 30 s left · Esc stops"
     )
 

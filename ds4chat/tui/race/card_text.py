@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ds4chat import sizes
 from ds4chat.protocol.types import Sampling, SpecOptions
-from ds4chat.tui import units
 from ds4chat.tui.markdown.clean import clean_line
 from ds4chat.tui.race.card import LaneFigures, SpeedCard
 
@@ -32,7 +32,7 @@ def rows(card: SpeedCard) -> list[tuple[str, str]]:
         ("text spec.", card.spec.text_sha256[:_N_HASH]),
         ("prompt", _prompt(card)),
         ("model", _file(card.files.model or card.files.name, card.files.model_fingerprint)),
-        ("", f"{card.files.name}, {card.files.quant}, {units.size(card.files.weight_bytes)}"),
+        ("", f"{card.files.name}, {card.files.quant}, {sizes.size(card.files.weight_bytes)}"),
         ("support", _file(card.files.support or "none", card.files.support_fingerprint)),
         ("settings", _asked(card)),
         ("", _drafting(card.settings.spec, card.settings.block_size)),
@@ -126,7 +126,7 @@ def _engine(card: SpeedCard) -> str:
 
 def _machine(card: SpeedCard) -> str:
     machine = card.machine
-    memory = f", {units.size(machine.memory_bytes)} memory" if machine.memory_bytes else ""
+    memory = f", {sizes.size(machine.memory_bytes)} memory" if machine.memory_bytes else ""
     return f"{machine.processor}, {machine.n_cores} cores{memory}"
 
 

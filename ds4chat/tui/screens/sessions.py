@@ -14,9 +14,10 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
+from ds4chat import sizes
 from ds4chat.errors import SessionFileError
 from ds4chat.store.summary import Summary
-from ds4chat.tui import sessions_manage, sessions_rows, units
+from ds4chat.tui import sessions_manage, sessions_rows
 from ds4chat.tui.markdown.clean import clean_line
 from ds4chat.tui.sessions_desk import SessionDesk
 
@@ -194,4 +195,4 @@ class SessionsScreen(ModalScreen[None]):
         chosen = self.chosen
         if chosen is not None:
             desk, name = self._desk, chosen.name
-            self._try(lambda: f"{units.size(sessions_manage.strip(desk, name))} of KV freed.")
+            self._try(lambda: f"{sizes.size(sessions_manage.strip(desk, name))} of KV freed.")

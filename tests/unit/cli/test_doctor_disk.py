@@ -25,7 +25,7 @@ from ds4chat.store.library import Library
 
 FINE = FolderFacts(
     name="logs", path=Path("/x"), there=Path("/x"), mode=0o700, is_mine=True, trouble="",
-    free_bytes=9 << 30,
+    free_bytes=9 * 10**9,
 )  # fmt: skip
 
 
@@ -35,7 +35,7 @@ def quiet(_words: str) -> None:
 
 def test_a_fine_folder() -> None:
     found = check_folder(FINE)
-    assert (found.mark, found.found) == (Mark.OK, "/x, 9.0 GiB free")
+    assert (found.mark, found.found) == (Mark.OK, "/x, 9.0 GB free")
     later = check_folder(replace(FINE, path=Path("/x/y")))
     assert later.mark is Mark.OK
     assert "not made yet" in later.found
@@ -45,8 +45,8 @@ def test_a_fine_folder() -> None:
     ("facts", "mark", "words"),
     [
         (replace(FINE, trouble="Read-only file system"), Mark.FAIL, "Read-only"),
-        (replace(FINE, free_bytes=500 << 20), Mark.WARN, "0.5 GiB free"),
-        (replace(FINE, free_bytes=1 << 20), Mark.FAIL, "0.0 GiB free"),
+        (replace(FINE, free_bytes=500 * 10**6), Mark.WARN, "500.0 MB free"),
+        (replace(FINE, free_bytes=10**6), Mark.FAIL, "1.0 MB free"),
         (replace(FINE, mode=0o755), Mark.WARN, "others can look"),
         (replace(FINE, mode=0o755, is_mine=False), Mark.OK, "/x"),
         (replace(FINE, mode=0o755, path=Path("/x/y")), Mark.OK, "/x/y"),
@@ -106,7 +106,7 @@ def test_sound_sessions(tmp_path: Path) -> None:
     make(tmp_path, 3)
     said: list[str] = []
     found = by_name(check_sessions(tmp_path, said.append))
-    assert re.fullmatch(r"3, [1-9]\d* bytes text, 0 bytes KV snapshots", found["saved"].found)
+    assert re.fullmatch(r"3, [1-9]\d* B text, 0 B KV snapshots", found["saved"].found)
     assert found["health"].mark is Mark.OK
     assert len(said) == 3
     assert "open" not in found

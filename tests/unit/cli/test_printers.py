@@ -97,7 +97,7 @@ def test_loading_is_written_over_and_wiped_before_anything_else() -> None:
     printer.fail("broken", "")
     first, second, third, wiped, rest = err.getvalue()[1:].split("\r")
     assert first == (
-        "reading␛ weights  tensor 200 of 800, 20.0 of 80.0 GiB, 10 s, about 30 s left"
+        "reading␛ weights  tensor 200 of 800, 21.5 of 85.9 GB, 10 s, about 30 s left"
     )
     assert second.rstrip().endswith("20 s, about 20 s left")
     assert third.rstrip().endswith("30 s")

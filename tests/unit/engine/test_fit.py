@@ -32,21 +32,21 @@ def test_the_default_context_shrinks_to_what_fits_and_says_so() -> None:
     assert FLASH.at(fit.ctx) <= memory(81.125).usable < FLASH.at(fit.ctx + 1024)
     (note,) = fit.notes
     assert "16,384 tokens instead of 32,768" in note
-    assert "81.1 GiB" in note
+    assert "87.1 GB" in note
 
 
 def test_a_context_that_was_asked_for_stands_with_a_warning() -> None:
     fit = judge(FLASH, memory(81.125), 32768, is_asked=True)
     assert fit.ctx == 32768
-    assert "81.2 GiB" in fit.notes[0]
+    assert "87.2 GB" in fit.notes[0]
     assert "largest context that fits is 16,384" in fit.notes[0]
 
 
 def test_weights_beyond_the_machine_are_refused() -> None:
     with pytest.raises(EngineError) as refused:
         judge(FLASH, memory(60, 64), 32768, is_asked=False)
-    assert "80.0 GiB" in refused.value.message
-    assert "64.0 GiB" in refused.value.message
+    assert "85.9 GB" in refused.value.message
+    assert "68.7 GB" in refused.value.message
     assert refused.value.hint
 
 
@@ -113,5 +113,5 @@ def test_an_engine_opens_with_the_context_that_fits(
         assert any("largest context that fits" in note for note in engine.info.notes)
     none = Memory(usable=1, total=1 << 20, what="this machine")
     monkeypatch.setattr("ds4chat.engine.load.memory_of", lambda backend: none)
-    with pytest.raises(EngineError, match=r"this machine has 0\.0 GiB"):
+    with pytest.raises(EngineError, match=r"this machine has 1\.0 MB"):
         open_pair(tmp_path)

@@ -23,20 +23,6 @@ def test_tokens(n: int, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("n", "text"),
-    [
-        (0, "0 B"),
-        (999, "999 B"),
-        (1_000, "1 kB"),
-        (3_400_000, "3.4 MB"),
-        (80_800_000_000, "80.8 GB"),
-    ],
-)
-def test_size(n: int, text: str) -> None:
-    assert units.size(n) == text
-
-
-@pytest.mark.parametrize(
     ("value", "text"),
     [
         (0.004, "0.00 s"),
@@ -53,17 +39,3 @@ def test_seconds(value: float, text: str) -> None:
 
 def test_milliseconds() -> None:
     assert [units.milliseconds(value) for value in (0.0031, 0.0218)] == ["3.1", "22"]
-
-
-@pytest.mark.parametrize(
-    ("done", "total", "text"),
-    [
-        (0, 512, "0 of 512 B"),
-        (1_024, 2_048, "1 of 2 KiB"),
-        (3 << 19, 5 << 20, "1.5 of 5.0 MiB"),
-        (21 << 30, 81 << 30, "21.0 of 81.0 GiB"),
-        (1 << 40, 1 << 42, "1024.0 of 4096.0 GiB"),
-    ],
-)
-def test_a_part_of_a_size(done: int, total: int, text: str) -> None:
-    assert units.part(done, total) == text
