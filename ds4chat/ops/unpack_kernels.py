@@ -17,8 +17,6 @@ from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
 
 STAGE_VALUES = {"Q8_0": 128, "Q4_K": 256, "Q2_K": 256, "IQ2_XXS": 512, "MXFP4": 256}
 """Formats with a header in `kernels/values`, and the values of a row in one of its stages."""
-STAGE_WORDS = {"Q8_0": 10, "Q4_K": 9, "Q2_K": 6, "IQ2_XXS": 10, "MXFP4": 10}
-"""Vectors of 16 bytes that hold a stage of a row."""
 TILE = 16
 _SIMDGROUPS = 8
 _ROUNDED = Tolerance(nmse=4e-6, reason="values are rounded to bf16: 2^-9 relative, squared")

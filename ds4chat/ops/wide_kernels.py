@@ -25,32 +25,34 @@ _COLUMNS = TILE_ROWS // 8
 _SIMDGROUPS = {"cuda": 4, "metal": 2, "host": 4}
 _PLAN_THREADS = 256
 _SUM_THREADS = 256
+_PACK_THREADS = 256
 _MAX_PLACES = 1 << 31
 _ROUNDED = Tolerance(nmse=8e-6, reason="weights and outputs are rounded to bf16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Slots:
-    """Sorted `keys` `(S,)` and the `tiles` `(T, 4)` of them; see `kernels/wide.kernel`."""
+    """Sorted `keys` `(S,)` and the `tiles` `(T, 4)` of them; see `kernels/wide.kernel`.
+
+    A slot is one of `n_picks` of a row; columns hold eight slots of one expert.
+    """
 
     keys: mx.array
     tiles: mx.array
+    n_picks: int = 1
+    n_experts: int = 1
+
+    @property
+    def n_columns(self) -> int:
+        """Columns that any choice of experts fits in; a simdgroup reads four at a time."""
+        return -(-int(self.keys.size) // 8) + self.n_experts + 4
 
 
 @cache
 def wide_spec(
-    format_name: str,
-    n_in: int,
-    backend: str,
-    *,
-    n_picks: int = 1,
-    limit: float | None = None,
-    is_in_place: tuple[bool, bool] = (True, True),
+    format_name: str, n_in: int, backend: str, *, limit: float | None = None
 ) -> KernelSpec:
-    """The variant for a format and row length; with a `limit` two matrices and their gate.
-
-    `is_in_place`: whether rows of x, then rows of y stand in the order of places.
-    """
+    """The variant for a format and row length; with a `limit` two matrices and their gate."""
     is_gated = limit is not None
     return KernelSpec(
         name=f"wide_{'gated_' if is_gated else ''}{format_name.lower()}",
@@ -62,15 +64,25 @@ def wide_spec(
         constants={
             "SIMDGROUPS": _SIMDGROUPS[backend],
             "COLUMNS": _COLUMNS,
-            "N_PICKS": n_picks,
             "HAS_TAIL": int(n_in % STAGE_VALUES[format_name] > 0),
             "IS_GATED": int(is_gated),
             "LIMIT": f"{limit or 0.0!r}f",
-            "X_IN_PLACE": int(is_in_place[0]),
-            "Y_IN_PLACE": int(is_in_place[1]),
             **constants(format_name, n_in),
         },
         tolerance=_ROUNDED,
+    )
+
+
+@cache
+def pack_spec(n_picks: int) -> KernelSpec:
+    """The kernel that lays rows out for `wide_spec`."""
+    return KernelSpec(
+        name="pack_rows",
+        source="pack_rows.kernel",
+        inputs=("x", "tiles", "keys"),
+        outputs=("packed",),
+        threads=_PACK_THREADS,
+        constants={"COLUMNS": _COLUMNS, "N_PICKS": n_picks, "THREADS": _PACK_THREADS},
     )
 
 
@@ -122,16 +134,12 @@ def has_wide(quant: QuantFormat, x: mx.array) -> bool:
 
 def product(x: mx.array, raw: mx.array, quant: QuantFormat, dtype: mx.Dtype) -> mx.array | None:
     """`(L, K)` bf16 times blocks `(N, row_bytes)` transposed: `(L, N)` in `dtype`, or None."""
-    if not has_wide(quant, x) or x.size >= _MAX_PLACES:
+    if not has_wide(quant, x) or 16 * x.size >= _MAX_PLACES:
         return None
-    dispatcher, n_rows = current(), int(x.shape[0])
-    spec = wide_spec(quant.name, int(x.shape[1]), dispatcher.backend)
-    slots = _row_tiles(n_rows)
-    inputs = [x, raw[None], slots.tiles, slots.keys]
-    output = Output(shape=(n_rows, int(raw.shape[0])), dtype=dtype)
-    n_blocks = wide_blocks(spec, int(slots.tiles.shape[0]), output.shape[1])
-    made = dispatcher.run(spec, inputs, n_blocks, [output])
-    return None if made is None else made[0]
+    slots = _row_tiles(int(x.shape[0]))
+    packed = _pack(x, slots)
+    stack = ExpertBlocks(blocks=raw[None], quant=quant, n_in=int(x.shape[1]))
+    return None if packed is None else _wide(packed, slots, stack, dtype)
 
 
 def experts(
@@ -144,18 +152,17 @@ def experts(
     """
     n_experts, n_slots = int(gate.blocks.shape[0]), int(picks.size)
     is_small = n_experts <= MAX_EXPERTS and n_experts * n_slots < _MAX_PLACES
-    is_small = is_small and n_slots * max(gate.n_in, down.n_in) < _MAX_PLACES
-    if gate.quant is not up.quant or not is_small or down.n_out % 4:
+    n_bytes = 16 * (n_slots // 8 + n_experts + 5) * max(gate.n_in, down.n_in)
+    if gate.quant is not up.quant or not is_small or n_bytes >= _MAX_PLACES or down.n_out % 4:
         return None
     if not has_wide(gate.quant, x) or not has_wide(down.quant, x):
         return None
     slots = _expert_tiles(picks, n_experts)
-    if slots is None:
+    packed = None if slots is None else _pack(x, slots)
+    if slots is None or packed is None:
         return None
-    hidden = _gated(x, slots, gate, up, limit, int(picks.shape[1]))
-    if hidden is None:
-        return None
-    out = _down(hidden, slots, down)
+    hidden = _gated(packed, slots, gate, up, limit)
+    out = None if hidden is None else _wide(hidden, slots, down, mx.float32)
     return None if out is None else _weighted_sum(out, picks, weights, n_experts)
 
 
@@ -164,7 +171,10 @@ def _expert_tiles(picks: mx.array, n_experts: int) -> _Slots | None:
     keys = mx.sort(picks.reshape(-1) * n_slots + mx.arange(n_slots, dtype=mx.int32))
     output = Output(shape=(n_tiles_of(n_slots, n_experts), 4), dtype=mx.int32)
     made = current().run(plan_spec(n_experts), [keys], 1, [output])
-    return None if made is None else _Slots(keys=keys, tiles=made[0])
+    if made is None:
+        return None
+    n_picks = int(picks.shape[1])
+    return _Slots(keys=keys, tiles=made[0], n_picks=n_picks, n_experts=n_experts)
 
 
 @cache
@@ -173,39 +183,41 @@ def _row_tiles(n_rows: int) -> _Slots:
     first = np.arange(0, n_rows, TILE_ROWS, dtype=np.int32)
     tiles = np.zeros((len(first), 4), np.int32)
     tiles[:, 1], tiles[:, 2] = first, np.minimum(n_rows - first, TILE_ROWS)
+    tiles[:, 3] = first // 8
     made = _Slots(keys=mx.arange(n_rows, dtype=mx.int32), tiles=mx.array(tiles))
     mx.eval(made.keys, made.tiles)
     return made
 
 
+def _pack(x: mx.array, slots: _Slots) -> mx.array | None:
+    """Rows `(L, K)` as columns `(C, 8 * K)` for `_gated` and `_wide`."""
+    output = Output(shape=(slots.n_columns, 8 * int(x.shape[1])), dtype=x.dtype)
+    n_blocks = _COLUMNS * int(slots.tiles.shape[0])
+    inputs = [x, slots.tiles, slots.keys]
+    made = current().run(pack_spec(slots.n_picks), inputs, n_blocks, [output])
+    return None if made is None else made[0]
+
+
 def _gated(
-    x: mx.array, slots: _Slots, gate: ExpertBlocks, up: ExpertBlocks, limit: float,
-    n_picks: int,
-) -> mx.array | None:  # fmt: skip
-    """Activated `(S, F)` bf16 in the order of places."""
+    x: mx.array, slots: _Slots, gate: ExpertBlocks, up: ExpertBlocks, limit: float
+) -> mx.array | None:
+    """Activated hidden values, in columns as x: `(C, 8 * F)` bf16."""
     dispatcher = current()
-    spec = wide_spec(
-        gate.quant.name,
-        gate.n_in,
-        dispatcher.backend,
-        n_picks=n_picks,
-        limit=limit,
-        is_in_place=(False, True),
-    )
-    output = Output(shape=(int(slots.keys.size), gate.n_out), dtype=mx.bfloat16)
+    spec = wide_spec(gate.quant.name, gate.n_in, dispatcher.backend, limit=limit)
+    output = Output(shape=(slots.n_columns, 8 * gate.n_out), dtype=mx.bfloat16)
     inputs = [x, gate.blocks, up.blocks, slots.tiles, slots.keys]
     n_blocks = wide_blocks(spec, int(slots.tiles.shape[0]), gate.n_out)
     made = dispatcher.run(spec, inputs, n_blocks, [output])
     return None if made is None else made[0]
 
 
-def _down(hidden: mx.array, slots: _Slots, down: ExpertBlocks) -> mx.array | None:
-    """`(S, D)` float32 in the order of slots."""
+def _wide(x: mx.array, slots: _Slots, w: ExpertBlocks, dtype: mx.Dtype) -> mx.array | None:
+    """Columns `(C, 8 * K)` to `(S, N)` in the order of slots."""
     dispatcher = current()
-    spec = wide_spec(down.quant.name, down.n_in, dispatcher.backend, is_in_place=(True, False))
-    output = Output(shape=(int(slots.keys.size), down.n_out), dtype=mx.float32)
-    inputs = [hidden, down.blocks, slots.tiles, slots.keys]
-    n_blocks = wide_blocks(spec, int(slots.tiles.shape[0]), down.n_out)
+    spec = wide_spec(w.quant.name, w.n_in, dispatcher.backend)
+    output = Output(shape=(int(slots.keys.size), w.n_out), dtype=dtype)
+    inputs = [x, w.blocks, slots.tiles, slots.keys]
+    n_blocks = wide_blocks(spec, int(slots.tiles.shape[0]), w.n_out)
     made = dispatcher.run(spec, inputs, n_blocks, [output])
     return None if made is None else made[0]
 

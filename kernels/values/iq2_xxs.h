@@ -4,7 +4,7 @@
 #define BLOCK_BYTES 66
 #define STAGE_K 512
 #define STAGE_BYTES 132
-#define STAGE_WORDS 10
+#define STAGE_WORDS (ROWS_ALIGNED ? 9 : 10)
 #define TABLE_WORDS 384  // 256 grid rows, then 128 rows of signs; a nibble a value
 
 CONSTANT_TABLE unsigned grid_rows[128] = {IQ2_GRID};

@@ -4,7 +4,7 @@
 #define BLOCK_BYTES 17
 #define STAGE_K 256
 #define STAGE_BYTES 136
-#define STAGE_WORDS 10
+#define STAGE_WORDS (ROWS_ALIGNED ? 9 : 10)
 #define TABLE_WORDS 1
 
 INLINE void load_tables(SHARED_PTR unsigned*, unsigned, unsigned) {}

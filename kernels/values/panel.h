@@ -1,7 +1,8 @@
 // Stages of 16 rows of blocks in shared memory, as they lie in the file, for eight_values.
 #define TILE 16
-#define COLUMN_WORDS (4 * STAGE_WORDS)
-#define STAGE_VECTORS (TILE * STAGE_WORDS)
+#define PITCH (STAGE_WORDS | 1)  // vectors from row to row: odd, so that eight rows share no bank
+#define COLUMN_WORDS (4 * PITCH)
+#define STAGE_VECTORS (TILE * PITCH)
 
 // Ask for the stage that begins `from` bytes into each of the rows first .. first + 15, of
 // which n_live are there; what a row lacks becomes zero. All lanes of a simdgroup take part.
@@ -9,12 +10,12 @@ INLINE void fetch_panel(SHARED_PTR uint4* stage, const GLOBAL byte_t* w, wide ro
                         wide first, int n_live, wide from, unsigned lane) {
   const wide rest = row_bytes - from;
   const int n_bytes = rest < STAGE_BYTES ? (int)rest : STAGE_BYTES;
-  UNROLL for (unsigned i = lane; i < STAGE_VECTORS; i += 32) {
+  UNROLL for (unsigned i = lane; i < TILE * STAGE_WORDS; i += 32) {
     const unsigned row = i / STAGE_WORDS, word = i % STAGE_WORDS;
     const wide begin = (first + row) * row_bytes + from;
     const int offset = (int)(begin & 15), left = offset + n_bytes - (int)(16 * word);
     const int n_valid = (int)row < n_live ? left : 0;
-    copy16(stage + i, w, begin - offset + 16 * word,
+    copy16(stage + row * PITCH + word, w, begin - offset + 16 * word,
            n_valid < 0 ? 0 : n_valid > 16 ? 16 : n_valid);
   }
 }

@@ -3,7 +3,7 @@
 #define BLOCK_BYTES 34
 #define STAGE_K 128
 #define STAGE_BYTES 136
-#define STAGE_WORDS 10
+#define STAGE_WORDS (ROWS_ALIGNED ? 9 : 10)
 #define TABLE_WORDS 1
 
 INLINE void load_tables(SHARED_PTR unsigned*, unsigned, unsigned) {}

@@ -74,7 +74,7 @@ def test_products_of_some_rows_are_made_from_blocks(
     assert found is not None
     assert nmse(np.array(found), exact) < 1e-12
     assert nmse(np.array(w(x).astype(mx.float32)), exact) < 4e-6
-    assert host.launched == {f"wide_{name.lower()}": 2}
+    assert host.launched == {f"wide_{name.lower()}": 2, "pack_rows": 2}
 
 
 def test_a_rows_bits_ignore_the_rows_beside_it(host: HostDispatcher) -> None:
