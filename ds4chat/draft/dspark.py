@@ -27,6 +27,7 @@ from ds4chat.ops import cache_kernels
 from ds4chat.ops.hyper_kernels import Flow, begin, collapse, read, write
 from ds4chat.ops.linear import Fused, Linear
 from ds4chat.ops.norms import rms_norm
+from ds4chat.ops.packed import on_device
 from ds4chat.ops.replay import Replay
 from ds4chat.ops.rope import Rope, RopeSpec, RopeTable
 
@@ -118,7 +119,8 @@ class Drafter:
         Like the target's rows they count only up to n. Row i has the same bits for any L <= 8.
         """
         keep = plan.window_keep
-        table = self._rope.table(np.arange(plan.n + plan.length - keep, plan.n + plan.length))
+        at = np.arange(plan.n + plan.length - keep, plan.n + plan.length)
+        table = on_device(self._rope.host_table(at), self._replay)
         fixed = [capture, table.cos, table.sin, plan.window_slots]
         n = len(log.rings)
 
@@ -150,12 +152,13 @@ class Drafter:
     def propose(self, log: DraftLog, anchor: int, n: int) -> LazyProposal:
         """Draft a block behind `anchor`, the token at position n, not yet evaluated."""
         c = self.config
-        ids = mx.array([anchor] + [c.noise_id] * (c.block_size - 1), dtype=mx.int32)
-        table = self._rope.table(n + np.arange(c.block_size))
+        ids = np.array([anchor] + [c.noise_id] * (c.block_size - 1), np.int32)
+        table = self._rope.host_table(n + np.arange(c.block_size))
         is_live = _live_slots(n, c.block, c.block_size)
         seen = np.where(is_live, np.float32(0), np.float32(-np.inf))
-        mask = mx.array(np.broadcast_to(seen, (c.block_size, len(seen))))
-        arrays = [ids, table.cos, table.sin, mask, mx.array(is_live), *log.rings]
+        mask = np.broadcast_to(seen, (c.block_size, len(seen)))
+        given: Any = (ids, table.cos, table.sin, mask, is_live)
+        arrays = [*on_device(given, self._replay), *log.rings]
         tokens, confidences, base, logits = self._replay(
             ("propose",), lambda: self._propose, [], arrays
         )

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 
 from ds4chat.model.config import TargetConfig
 from ds4chat.model.kv import MAX_ROWS, open_start, padded, raw_span, ring_size
+from ds4chat.ops.packed import on_device
+from ds4chat.ops.replay import Replay
 from ds4chat.ops.rope import Rope, RopeSpec, RopeTable
 
 
@@ -94,6 +96,7 @@ class Planner:
                 beta_slow=config.rope_beta_slow,
             )
         )
+        self._replay = Replay()
         self._ratios = sorted(set(config.compress_ratios))
 
     def plan(self, ids: Sequence[int], n: int, *, row_exact: bool) -> Plan:
@@ -105,17 +108,18 @@ class Planner:
         positions = n + np.arange(length)
         keep = min(length, ring)
         before = np.arange(n - window + 1, n)
-        return Plan(
+        plan = Plan(
             n=n,
             length=length,
-            ids=mx.array(np.asarray(ids, dtype=np.int32)),
-            plain=self.plain.table(positions),
-            compressed=self.compressed.table(positions),
+            ids=host(np.asarray(ids)),
+            plain=self.plain.host_table(positions),
+            compressed=self.compressed.host_table(positions),
             window_slots=_slots(positions[length - keep :], ring),
             window_keep=keep,
             window_before=None if row_exact else _slots(before, ring),
             by_ratio={r: self._ratio_plan(r, n, length, row_exact) for r in self._ratios},
         )
+        return on_device(plan, self._replay)
 
     def _ratio_plan(self, ratio: int, n: int, length: int, row_exact: bool) -> RatioPlan:
         window = self._config.block.window
@@ -141,7 +145,7 @@ class Planner:
             is_live=is_live,
             n_slots=n_slots,
             must_choose=ratio == 4 and last > self._config.index_topk,
-            phase=mx.array((positions % ratio).astype(np.int32)),
+            phase=host(positions % ratio),
             raw_slots=_slots(positions[length - keep :], slots),
             raw_keep=keep,
             jobs=jobs,
@@ -149,7 +153,9 @@ class Planner:
             first_new=0 if row_exact else first,
             raw_before=None if row_exact else _slots(np.arange(open_start(ratio, n), n), slots),
             new_table=(
-                None if row_exact else self.compressed.table(np.arange(first, last) * ratio)
+                None
+                if row_exact
+                else self.compressed.host_table(np.arange(first, last) * ratio)
             ),
         )
 
@@ -157,15 +163,20 @@ class Planner:
         start = ratio * row - (ratio if ratio == 4 and row > 0 else 0)
         tokens = np.arange(start, ratio * (row + 1))
         return RowJob(
-            row=mx.array(np.array([row], np.int32)),
+            row=host(np.array([row])),
             raw_slots=_slots(tokens, n_raw_slots),
             is_first=row == 0,
-            table=self.compressed.table(np.array([ratio * row])),
+            table=self.compressed.host_table(np.array([ratio * row])),
         )
 
 
-def _slots(positions: NDArray[np.int64], size: int) -> mx.array:
-    return mx.array((positions % size).astype(np.int32))
+def host(numbers: NDArray[np.int64]) -> Any:
+    """Numbers that `on_device` will take to the device."""
+    return numbers.astype(np.int32)
+
+
+def _slots(positions: NDArray[np.int64], size: int) -> Any:
+    return host(positions % size)
 
 
 def _ring_positions(n_end: int, size: int) -> NDArray[np.int64]:
@@ -187,10 +198,10 @@ def _visible(  # (L, S) bool of `xp`, NumPy or MLX: which slots each row sees
     return xp.concatenate(parts, axis=1)
 
 
-def _masks(visible: NDArray[np.bool_] | mx.array) -> tuple[mx.array, mx.array]:
+def _masks(visible: NDArray[np.bool_] | mx.array) -> tuple[Any, Any]:
     """`mask` and `is_live` of a `RatioPlan`."""
     if isinstance(visible, mx.array):
         mask = mx.where(visible, mx.array(0.0), mx.array(-mx.inf))
         return mask, visible.any(axis=0)
-    mask = mx.array(np.where(visible, np.float32(0), np.float32(-np.inf)))
-    return mask, mx.array(np.logical_or.reduce(visible, axis=0))
+    seen = np.where(visible, np.float32(0), np.float32(-np.inf))
+    return seen, np.logical_or.reduce(visible, axis=0)

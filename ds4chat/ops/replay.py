@@ -15,6 +15,7 @@ from functools import cache
 from typing import Any
 
 import mlx.core as mx
+import numpy as np
 
 from ds4chat.ops import dispatch
 
@@ -27,18 +28,21 @@ Arrays = list[mx.array]
 Run = Callable[[Arrays], Arrays]
 
 
-def emptied(tree: Any, found: Arrays) -> Hashable:
+def emptied(tree: Any, found: list[Any]) -> Hashable:
     """The form of a tree of dataclasses, tuples and dicts: hashable, for `filled`.
 
-    Its arrays are appended to `found` in a fixed order. A form is a triple of tuples and types.
+    Its arrays, MLX's or NumPy's, are appended to `found` in a fixed order. A form is a triple
+    of tuples and types; what holds no array is part of it as it is, so that it stays itself.
     """
-    if isinstance(tree, mx.array):
+    if isinstance(tree, (mx.array, np.ndarray)):
         found.append(tree)
         return (mx.array, tree.shape, tree.dtype)
     kind: Any = type(tree)
     names = _names(kind)
     if names:
-        return (kind, names, tuple([emptied(getattr(tree, n), found) for n in names]))
+        n_before = len(found)
+        parts = tuple([emptied(getattr(tree, n), found) for n in names])
+        return (kind, names, parts) if len(found) > n_before else (None, kind, tree)
     if isinstance(tree, tuple):
         return (tuple, (), tuple([emptied(part, found) for part in tree]))
     if isinstance(tree, dict):

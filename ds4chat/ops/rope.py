@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -60,11 +61,15 @@ class Rope:
 
     def table(self, positions: NDArray[np.int64]) -> RopeTable:
         """Tables for `(L,)` absolute positions."""
+        host = self.host_table(positions)
+        return RopeTable(cos=mx.array(host.cos), sin=mx.array(host.sin))
+
+    def host_table(self, positions: NDArray[np.int64]) -> RopeTable:
+        """The same of NumPy arrays, for `packed.on_device`."""
         angle = positions.astype(np.float64)[:, None] * self._freq
-        return RopeTable(
-            cos=mx.array(np.cos(angle).astype(np.float32)),
-            sin=mx.array(np.sin(angle).astype(np.float32)),
-        )
+        cos: Any = np.cos(angle).astype(np.float32)
+        sin: Any = np.sin(angle).astype(np.float32)
+        return RopeTable(cos=cos, sin=sin)
 
 
 def rotate(x: mx.array, table: RopeTable, *, inverse: bool = False) -> mx.array:
