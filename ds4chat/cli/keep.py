@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import sys
 from dataclasses import dataclass
@@ -71,7 +72,8 @@ def finish(app: Ds4ChatApp, model: str = "", support: str = "") -> None:
     if name:
         root = None if desk.plan.is_usual else desk.plan.root
         command = resume_command(name, root, model, program(), support)
-        print(f"Resume this chat with: {command}")
+        with contextlib.suppress(OSError):  # the window may be closed: nobody reads it
+            print(f"Resume this chat with: {command}", flush=True)
 
 
 def program() -> str:

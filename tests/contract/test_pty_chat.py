@@ -109,6 +109,20 @@ def test_a_signal_ends_it_and_gives_the_terminal_back(
     assert is_restored(terminal)
 
 
+def test_a_closed_window_is_no_defect(terminal: Terminal, isolated_environment: Path) -> None:
+    terminal.until_shown("scripted")
+    terminal.write("tell me\r")
+    terminal.until_shown(ANSWER)
+    os.close(terminal.fd)
+    _, status = os.waitpid(terminal.pid, 0)
+    terminal.fd = os.open(os.devnull, os.O_RDONLY)  # for the end of the test
+    terminal._status = os.waitstatus_to_exitcode(status)
+    assert terminal._status == 128 + signal.SIGHUP
+    logs = isolated_environment / "state" / "ds4chat"
+    assert (logs / "engine.log").is_file()
+    assert not list(logs.glob("crash-*"))
+
+
 def test_no_color_means_no_colours(model: Path) -> None:
     terminal = Terminal(PROGRAM, str(model), "--color", "never")
     try:
