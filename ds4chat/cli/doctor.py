@@ -1,6 +1,6 @@
 """`ds4chat doctor`: what of this machine, installation and model works, and how to mend it.
 
-Exit status: 0 nothing to mend, 1 something fails, 2 wrong arguments, 130 interrupted.
+Exit status: 0 nothing fails, 1 something does, 2 wrong arguments, 130 interrupted.
 Nothing is changed, but that the fast CPU product is built where it was not yet.
 """
 
@@ -40,7 +40,7 @@ EPILOG = """\
 --model, --support, --backend and --ctx say what to check; without them it is what
 `ds4chat` alone would open. A report holds no text of a conversation and no name of a session.
 
-exit status: 0 nothing to mend, 1 something fails, 2 usage, 130 interrupted"""
+exit status: 0 nothing fails, 1 something does, 2 usage, 130 interrupted"""
 MODEL = "model"
 
 _OWN = ("positional", "json", "report", "kernels", "sessions")

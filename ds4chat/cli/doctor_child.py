@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from ds4chat.engine.fit import Memory, Needs
     from ds4chat.engine.op_probe import OpResult
 
-MODEL, COMPUTE, MEMORY, KERNELS = "model", "compute", "memory", "kernels"
+MODEL, COMPUTE, MEMORY = "model", "compute", "memory"
+OPERATIONS, KERNELS = "operations of MLX", "own kernels"
 SMALL_BYTES = 256 << 20
 """A pair up to this size is opened and tried whole."""
 
@@ -179,7 +180,7 @@ def _operations(backend: Backend) -> Iterator[Finding]:
     from ds4chat.engine import op_probe
 
     results = [op_probe.probe(op) for op in op_probe.stock_ops(op_probe.SMALL)]
-    yield from (_judge(result, backend) for result in results if not result.is_right)
+    yield from (_judge(result) for result in results if not result.is_right)
     loose = [result.name for result in results if not result.is_row_exact]
     words = f"{len(results) - len(loose)} of {len(results)} operations give a row its own bits"
     if loose:
@@ -196,17 +197,16 @@ def _loose_fix() -> str:
     return "Nothing to do: rows are verified one by one, which is exact and only slower."
 
 
-def _judge(result: OpResult, backend: Backend) -> Finding:
-    """One operation of the stock: wrong, inexact among other rows, or right."""
+def _judge(result: OpResult, section: str = OPERATIONS) -> Finding:
+    """One operation: wrong, inexact among other rows, or right."""
+    name = result.name.removeprefix("kernel: ")
     if not result.is_right:
         found = f"wrong: error {result.nmse:.1e} against float64"
-        return fail(KERNELS, result.name, found, f"{_MLX_FIX}; until then --backend cpu")
+        return fail(section, name, found, f"{_MLX_FIX}; until then --backend cpu")
     found = f"error {result.nmse:.1e}"
     if not result.is_row_exact:
-        return warn(
-            KERNELS, result.name, f"{found}; a row's bits depend on others", _loose_fix()
-        )
-    return ok(KERNELS, result.name, f"{found}; each row has its own bits on {backend.name}")
+        return warn(section, name, f"{found}; a row's bits depend on others", _loose_fix())
+    return ok(section, name, f"{found}; each row has its own bits")
 
 
 def check_kernels(ask: Ask) -> Iterator[Finding]:
@@ -219,7 +219,7 @@ def check_kernels(ask: Ask) -> Iterator[Finding]:
     from ds4chat.engine import op_probe
 
     for op in op_probe.stock_ops(op_probe.LARGE):
-        yield _judge(op_probe.probe(op), backend)
+        yield _judge(op_probe.probe(op))
     yield from _own_kernels(backend)
 
 
@@ -229,12 +229,14 @@ def _own_kernels(backend: Backend) -> Iterator[Finding]:
 
     dispatcher = kernel_probe.dispatcher_of(backend.name)
     dispatch.use(dispatcher)
-    for op in kernel_probe.kernel_ops():
-        yield _judge(op_probe.probe(op), backend)
-    yield from check_fallbacks(dispatcher.fallbacks)
     if dispatcher.is_reference:
-        words = f"none on {backend.name}: stock operations run in their place"
-        yield ok(KERNELS, "own kernels", words)
+        words = (
+            f"none on {backend.name}: below are the operations of MLX that stand in for them"
+        )
+        yield ok(KERNELS, "in use", words)
+    for op in kernel_probe.kernel_ops():
+        yield _judge(op_probe.probe(op), KERNELS)
+    yield from check_fallbacks(dispatcher.fallbacks)
 
 
 def check_fallbacks(fallbacks: Mapping[str, str]) -> Iterator[Finding]:

@@ -108,11 +108,17 @@ def render(findings: Sequence[Finding], *, is_coloured: bool = False) -> str:
 
 
 def summary(findings: Sequence[Finding]) -> str:
-    """The last line: how many of each."""
+    """The last line: whether anything must be mended, and how much works with a drawback."""
     n = counts(findings)
-    if n["fail"]:
-        return f"{n['fail']} to mend, {n['warn']} to know, {n['ok']} fine"
-    return f"nothing to mend; {n['warn']} to know, {n['ok']} fine"
+    if n["ok"] == len(findings):
+        return f"All {n['ok']} checks are fine."
+    failed = f"{_many(n['fail'], 'failure')} to mend" if n["fail"] else "Nothing fails"
+    warned = f"; {_many(n['warn'], 'warning')} (it works all the same)" if n["warn"] else ""
+    return f"{failed}{warned}; {n['ok']} fine."
+
+
+def _many(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _coloured(mark: Mark, *, is_coloured: bool) -> str:

@@ -111,7 +111,7 @@ def test_an_operation_is_right_loose_or_wrong(
     is_row_exact: bool, nmse: float, mark: Mark
 ) -> None:
     result = OpResult(name="product", is_row_exact=is_row_exact, nmse=nmse)
-    found = doctor_child._judge(result, choose_backend("cpu"))
+    found = doctor_child._judge(result)
     assert found.mark is mark
     assert mark is Mark.OK or found.fix
 
@@ -141,6 +141,16 @@ def test_a_kernel_that_cannot_be_built_is_told() -> None:
     assert (found.name, found.mark) == ("qmatmul_q8_0", Mark.WARN)
     assert "no such header" in found.found
     assert found.fix
+
+
+def test_own_kernels_stand_in_a_section_of_their_own() -> None:
+    cpu = choose_backend("cpu")
+    first, *rest = doctor_child._own_kernels(cpu)
+    assert (first.name, first.mark) == ("in use", Mark.OK)
+    assert first.found.startswith("none on cpu: ")
+    assert {finding.section for finding in (first, *rest)} == {"own kernels"}
+    assert "read the streams" in {finding.name for finding in rest}
+    assert all(finding.mark is Mark.OK for finding in rest)
 
 
 def test_an_unknown_backend_names_the_others() -> None:

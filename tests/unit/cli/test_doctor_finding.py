@@ -16,6 +16,7 @@ from ds4chat.cli.doctor_finding import (
     has_failed,
     ok,
     render,
+    summary,
     warn,
 )
 
@@ -39,8 +40,17 @@ def test_marks_are_words_that_need_no_colour() -> None:
         "  fail file   gone",
         "              -> fetch it",
         "",
-        "1 to mend, 1 to know, 1 fine",
+        "1 failure to mend; 1 warning (it works all the same); 1 fine.",
     ]
+
+
+def test_the_last_line_says_whether_anything_must_be_mended() -> None:
+    fine, small, gone = ALL
+    assert summary([fine]) == "All 1 checks are fine."
+    assert summary([fine, small, small]) == (
+        "Nothing fails; 2 warnings (it works all the same); 1 fine."
+    )
+    assert summary([fine, gone]) == "1 failure to mend; 1 fine."
 
 
 def test_colour_adds_no_word() -> None:
@@ -60,7 +70,7 @@ def test_what_a_file_says_cannot_steer_the_terminal() -> None:
 def test_only_a_failure_fails() -> None:
     assert has_failed(ALL)
     assert not has_failed(ALL[:2])
-    assert render(ALL[:2]).endswith("nothing to mend; 1 to know, 1 fine")
+    assert render(ALL[:2]).endswith("Nothing fails; 1 warning (it works all the same); 1 fine.")
 
 
 def test_json() -> None:
