@@ -12,10 +12,14 @@ chat: $(STAMP)
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml
-	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ds4chat needs Python 3.11 or newer; set PYTHON=python3.x")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
-	touch $@
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "ds4chat needs Python 3.11 or newer; set PYTHON=python3.x")'
+	@echo "Setting up ds4chat in $(VENV): once, and again when pyproject.toml changes."
+	@echo "1 of 2: a Python environment of its own .."
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "2 of 2: ds4chat and its libraries are fetched and installed, a minute or two .."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	@touch $@
+	@echo "Done."
 
 fmt: $(STAMP)
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .
