@@ -20,6 +20,7 @@ from ds4chat.protocol.types import FinishReason, Message, ModelInfo, Role, Think
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 128 + signal.SIGINT
 GREETING = "Plain line mode: one line is one message; Ctrl+C stops a reply, Ctrl+D leaves."
 
+QUIT = "/quit"
 _COMMAND = re.compile(r"/[A-Za-z][A-Za-z-]*(\s.*)?")  # what the full screen takes as one
 
 _STATUS = {
@@ -150,13 +151,15 @@ def line_mode(
     read_line: Callable[[], str | None],
     kept: SessionLines | None = None,
 ) -> int:
-    """Answer line after line until the input ends; returns the exit status."""
+    """Answer line after line until the input ends or says `/quit`; returns the exit status."""
     talk = Talk(link)
     dialog = Dialog(talk, start, printer, kept)
     try:
         with talk.running():
             dialog.load()
             while (line := talk.wait(read_line)) is not None:
+                if line.strip() == QUIT:
+                    break
                 if line.strip():
                     _ask(dialog, printer, line)
                 if not link.is_alive:
@@ -173,7 +176,7 @@ def _ask(dialog: Dialog, printer: Printer, line: str) -> None:
     if _COMMAND.fullmatch(line):
         printer.fail(
             f"{line.split(maxsplit=1)[0]} is a command of the full screen; it was not sent",
-            "A space before it makes it a message; Ctrl+D leaves.",
+            f"A space before it makes it a message; {QUIT} or Ctrl+D leaves.",
         )
         return
     try:

@@ -193,7 +193,7 @@ def test_plain_lines_do_not_send_a_command_to_the_model(dumb: Terminal) -> None:
     dumb.until_shown("/help is a command of the full screen; it was not sent")
     dumb.write("say /usr/bin\n")
     dumb.until_shown("/usr/bin\r\n> ")
-    dumb.write("\x04")
+    dumb.write("/quit\n")
     assert dumb.end() == 0
 
 
