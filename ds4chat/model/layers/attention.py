@@ -23,6 +23,7 @@ from ds4chat.ops.compressor import entries_of, pool
 from ds4chat.ops.dispatch import current
 from ds4chat.ops.indexer import choose_rows, score_rows
 from ds4chat.ops.norms import rms_norm
+from ds4chat.ops.prompt_attention import PromptKeys, attend_prompt
 from ds4chat.ops.quantsim import index_round_trip, kv_round_trip
 from ds4chat.ops.rope import RopeTable, rotate
 
@@ -66,7 +67,8 @@ class Sight:
 
     `mask` `(L, S)` and `is_live` `(S,)` go over the sink and all of them. `is_fixed`: slots as
     in a decode pass, at most two parts. `dtype` is the type of activations. `reach`, of a
-    prompt's pass: its first position and how many positions make a compressed row.
+    prompt's pass: its first position and how many positions make a compressed row; `has_chosen`
+    says that its mask hides some of these rows.
     """
 
     parts: list[mx.array]
@@ -75,6 +77,20 @@ class Sight:
     is_fixed: bool
     dtype: mx.Dtype
     reach: tuple[int, int] = (0, 0)
+    has_chosen: bool = False
+
+    def of_prompt(self) -> PromptKeys:
+        """The same of a prompt's pass."""
+        rows = self.parts[2] if len(self.parts) > 2 else None
+        mask = None if rows is None else self.mask[:, -rows.shape[0] :]
+        return PromptKeys(
+            before=self.parts[0],
+            own=self.parts[1],
+            rows=rows,
+            mask=mask if self.has_chosen else None,
+            n=self.reach[0],
+            ratio=self.reach[1],
+        )
 
 
 def attend_heads(
@@ -89,14 +105,24 @@ def attend_heads(
         if made is not None:
             return made
     if not sight.is_fixed and not current().is_reference:
-        n_heads = w.sink.shape[0]
-        cut = bands(q.shape[0], [p.shape[0] for p in sight.parts], n_heads, sight.reach)
-        keys = gather_keys(sight.parts, sight.is_live)
-        return attend_bands(q, keys, sight.mask, w.sink, table, eps, cut).astype(sight.dtype)
+        return _attend_prompt(q, sight, w, eps, table)
     heads = q.reshape(q.shape[0], w.sink.shape[0], -1)
     heads = rotate(rms_norm(heads, None, eps), table)
     out = attend(heads, gather_keys(sight.parts, sight.is_live), sight.mask, w.sink)
     return rotate(out, table, inverse=True).astype(sight.dtype)
+
+
+def _attend_prompt(
+    q: mx.array, sight: Sight, w: AttentionWeights, eps: float, table: RopeTable
+) -> mx.array:
+    """`attend_heads` for a prompt's rows on a GPU."""
+    made = attend_prompt(q, sight.of_prompt(), w.sink, table, eps)
+    if made is None:
+        n_heads = w.sink.shape[0]
+        cut = bands(q.shape[0], [p.shape[0] for p in sight.parts], n_heads, sight.reach)
+        keys = gather_keys(sight.parts, sight.is_live)
+        made = attend_bands(q, keys, sight.mask, w.sink, table, eps, cut)
+    return made.astype(sight.dtype)
 
 
 def finish(out: mx.array, w: AttentionWeights, n_groups: int) -> mx.array:
@@ -141,6 +167,7 @@ class Attention:
             is_fixed=not plan.is_prefill,
             dtype=x.dtype,
             reach=(plan.n, cache.ratio),
+            has_chosen=ratio_plan.must_choose,
         )
         return finish(attend_heads(q, sight, w, eps, table), w, b.n_groups)
 
