@@ -1,7 +1,8 @@
-"""Small text files that a person writes: settings, themes, history.
+"""Small text files that a person reads or writes: settings, themes, history, exports.
 
 A path may name a pipe, a device or a folder, and a file may hold what costs a parser more than
-it looks; both are refused here, in words. Knows nothing of what the files are for.
+it looks; both are refused here, in words. What is written is there whole or not at all.
+Knows nothing of what the files are for.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import errno
 import os
 import re
 import stat
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,45 @@ def read_toml(path: Path, limit: int) -> dict[str, Any]:
         raise SettingsError(
             f"{plain(path)}: not TOML: {plain(str(error), 200)}", "One `name = value` a line."
         ) from error
+
+
+def write_whole(path: Path, text: str, *, is_new: bool = False) -> None:
+    """Write a text in one step: whatever ends this, the file is the old or the new one.
+
+    A new file is private to its owner, one that is replaced keeps its mode; a link is followed.
+    What is no regular file (`/dev/stdout`, a pipe) is written to as it is.
+
+    Args:
+        path: the file.
+        text: all of it; lone surrogates become `?`.
+        is_new: refuse to replace a file.
+
+    Raises:
+        FileExistsError: there is one, and `is_new`.
+        OSError: it cannot be written; the old one is as it was.
+    """
+    data = text.encode("utf-8", "replace")
+    target = Path(os.path.realpath(path))
+    if is_new and os.path.lexists(path):
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+    if target.exists() and not target.is_file():
+        with target.open("wb") as file:
+            file.write(data)
+        return
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o600
+    handle, name = tempfile.mkstemp(prefix=".ds4chat-", dir=target.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fchmod(handle, mode)
+            os.fsync(handle)
+        if is_new and os.path.lexists(path):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
+        Path(name).replace(target)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def plain(text: object, limit: int = 400) -> str:

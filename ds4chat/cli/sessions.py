@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from ds4chat import paths, settings
 from ds4chat.errors import Ds4Error, SessionFileError
 from ds4chat.protocol.types import Source
 from ds4chat.sizes import size
+from ds4chat.smallfile import write_whole
 from ds4chat.store import export as exporting
 from ds4chat.store.clean import clean, clean_line
 from ds4chat.store.export.look import Look
@@ -221,10 +221,8 @@ def _look(theme_name: str) -> Look:
 
 
 def _write(path: Path, text: str, *, force: bool) -> None:
-    how = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
     try:
-        with os.fdopen(os.open(path, how, 0o600), "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        write_whole(path, text, is_new=not force)
     except FileExistsError as error:
         raise SessionFileError(
             f"{path}: it is there already", "--force replaces it."

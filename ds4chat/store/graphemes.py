@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from typing import TYPE_CHECKING
 
-from rich.cells import CellSpan, split_graphemes
+if TYPE_CHECKING:
+    from rich.cells import CellSpan
 
 _FLAG_LETTER = re.compile("[\U0001f1e6-\U0001f1ff]")
 _LINKERS = "\u094d\u09cd\u0acd\u0b4d\u0c4d\u0d4d"
@@ -19,6 +21,8 @@ def graphemes(line: str) -> list[CellSpan]:
 
     Rich's own leaves the two letters of a flag apart, and the parts of an Indic conjunct.
     """
+    from rich.cells import split_graphemes  # noqa: PLC0415 - a list of sessions needs none
+
     found = split_graphemes(line)[0]
     if not _JOINED.search(line):
         return found

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import os
 from pathlib import Path
 
 from ds4chat import paths
 from ds4chat.errors import SessionFileError
 from ds4chat.protocol.types import Source
+from ds4chat.smallfile import write_whole
 from ds4chat.store import export
 from ds4chat.store.export.look import Look
 from ds4chat.store.files import trouble
@@ -35,9 +35,7 @@ def write(tree: Tree, name: str, path: Path, *, is_folder: bool = False) -> None
         raise trouble("cannot be written", path, error) from error
     text = export.export(tree, name, kind, look_of("") if kind in ("html", "svg") else None)
     try:
-        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
+        write_whole(path, text, is_new=True)
     except FileExistsError as error:
         raise SessionFileError(f"{path}: it is there already", _example(_free(path))) from error
     except OSError as error:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 from ds4chat import paths, settings
 from ds4chat.errors import SettingsError
+from ds4chat.smallfile import write_whole
 from ds4chat.tui.race.card import SpeedCard
 from ds4chat.tui.race.card_svg import as_svg
 from ds4chat.tui.race.card_text import as_text
@@ -66,14 +65,7 @@ def report(race: Race, card: SpeedCard) -> str:
 def write(path: Path, text: str) -> None:
     """Write a text file whole or not at all. Raises SettingsError."""
     try:
-        number, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(number, "w", encoding="utf-8", errors="replace") as file:
-                file.write(text)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
+        write_whole(path, text)
     except OSError as error:
         raise SettingsError(f"{path}: cannot be written: {error.strerror}") from error
 

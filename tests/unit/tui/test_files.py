@@ -10,9 +10,9 @@ def test_files_are_private_and_grow(tmp_path: Path) -> None:
     path = tmp_path / "f"
     path.write_text("old and longer")
     path.chmod(0o644)
-    assert write_private(path, "new ")
+    assert write_private(path, "new\n")
     assert append_private(path, "é\ud800")
-    assert path.read_text(encoding="utf-8") == "new é?"
+    assert path.read_text(encoding="utf-8") == "new\né?"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
