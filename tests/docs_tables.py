@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ds4chat import settings
 from ds4chat.cli import arguments
+from ds4chat.settings_row import Row
 from ds4chat.tui.commands import COMMANDS
 from ds4chat.tui.keys import PROMPT_KEYS, SCREEN_KEYS
 from ds4chat.tui.screens.help import WORDS
@@ -97,7 +98,7 @@ def main() -> None:
         path.write_text(text.replace(old, "\n".join(wanted), 1), encoding="utf-8")
 
 
-def _meaning(row: settings.Row) -> str:
+def _meaning(row: Row) -> str:
     choices = f" One of {', '.join(row.choices)}." if row.choices else ""
     return row.doc + choices
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ds4chat import __version__, settings
 from ds4chat.cli import completion
+from ds4chat.settings_row import Row, nearest
 
 COMMANDS = ("inspect", "bench", "race", "sessions", "doctor")
 """Subcommands: modules of this package with a function `run(argv) -> exit status`."""
@@ -127,7 +128,7 @@ def _not_understood(word: str | None, rest: Sequence[str]) -> str:
     flag = next((part for part in rest if part.startswith("-") and part != "-"), None)
     if flag is not None:
         name = flag.partition("=")[0]
-        near = settings.nearest(name, [n for f in flag_table() for n in f.names])
+        near = nearest(name, [n for f in flag_table() for n in f.names])
         meant = f"did you mean {near}?" if near else "`ds4chat --help` lists them"
         return f"there is no option {name!r:.60}: {meant}"
     command = meant_command(word or "")
@@ -224,7 +225,7 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
     add("--version", action="version", version=f"ds4chat {__version__}")
 
 
-def _add_setting(group: Any, row: settings.Row) -> None:
+def _add_setting(group: Any, row: Row) -> None:
     if row.flags:
         group.add_argument(
             *row.flags, dest=row.name, default=argparse.SUPPRESS,
@@ -238,7 +239,7 @@ def _add_setting(group: Any, row: settings.Row) -> None:
         )  # fmt: skip
 
 
-def _help(row: settings.Row) -> str:
+def _help(row: Row) -> str:
     default = "" if row.default in ("", None, False, True) else f" (default {row.default})"
     return (row.doc + default).replace("%", "%%")
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from ds4chat import paths
 from ds4chat.errors import SettingsError
-from ds4chat.settings import Origin, Settings, nearest
+from ds4chat.settings import Origin, Settings
+from ds4chat.settings_row import nearest
 
 
 def theme(values: Settings, dirs: paths.UserDirs) -> None:

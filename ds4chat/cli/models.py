@@ -10,7 +10,8 @@ from pathlib import Path
 from ds4chat.cli.arguments import meant_command
 from ds4chat.errors import ModelFileError, SettingsError
 from ds4chat.protocol.commands import Load
-from ds4chat.settings import Settings, nearest
+from ds4chat.settings import Settings
+from ds4chat.settings_row import nearest
 
 MAX_LOOKED_AT = 16
 NO_SUPPORT = "none"

@@ -11,6 +11,7 @@ from typing import Any
 from ds4chat import settings
 from ds4chat.errors import SettingsError
 from ds4chat.protocol.types import Policy, ThinkMode
+from ds4chat.settings_row import nearest
 from ds4chat.tui import compact, ledger, program_commands, reporting, sessions_commands
 from ds4chat.tui.command_host import CommandHost, SlashCommand
 from ds4chat.tui.problems import sentence
@@ -39,7 +40,7 @@ def execute(host: CommandHost, name: str, args: str) -> bool:
     """Run a command; False if there is none of that name. Errors become notices."""
     command = COMMANDS.get(name)
     if command is None:
-        near = settings.nearest(name, COMMANDS)
+        near = nearest(name, COMMANDS)
         hint = f"Did you mean /{near}?" if near else "/help lists all commands."
         host.chat.say(f"There is no command /{name}. {hint}", "error")
         return False

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ds4chat import settings
 from ds4chat.errors import SettingsError
+from ds4chat.settings_row import nearest
 from ds4chat.smallfile import plain, read_toml, shown
 from ds4chat.tui.keys import KeyRow
 
@@ -60,7 +61,7 @@ def remap(rows: Sequence[KeyRow], table: Mapping[str, object]) -> tuple[KeyRow, 
     chosen: dict[str, list[str]] = {}
     for name, raw in table.items():
         if name not in names:
-            near = settings.nearest(name, names)
+            near = nearest(name, names)
             hint = f"Did you mean {near!r}?" if near else f"There are: {', '.join(names)}."
             raise SettingsError(f"[keys]: there is no action {name!r:.60}", hint)
         chosen[name] = _parse(name, raw)

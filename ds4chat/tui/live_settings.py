@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ds4chat import settings
 from ds4chat.protocol.types import Policy, ThinkMode
-from ds4chat.settings import Row, Value
+from ds4chat.settings_row import Row, Value
 from ds4chat.tui.controller import ChatController
 from ds4chat.tui.markdown.clean import clean_line
 from ds4chat.tui.settings_book import SettingsBook

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ds4chat.protocol.types import ModelInfo, Sampling, SpecOptions
-from ds4chat.settings import ENV_PREFIX, Origin, Settings
+from ds4chat.settings import Origin, Settings
+from ds4chat.settings_row import ENV_PREFIX
 from ds4chat.store.records import OptionsSet
 from ds4chat.tui.controller import ChatController
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ds4chat.settings import Origin, Row, Settings, Value
+from ds4chat.settings import Origin, Settings
+from ds4chat.settings_row import Row, Value
 from ds4chat.tui import settings_file
 
 # Two names of one thing: giving both is refused, so that one gives way to the other.

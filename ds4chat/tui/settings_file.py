@@ -14,7 +14,8 @@ import tomllib
 from pathlib import Path
 
 from ds4chat.errors import SettingsError
-from ds4chat.settings import MAX_FILE_BYTES, Value
+from ds4chat.settings import MAX_FILE_BYTES
+from ds4chat.settings_row import Value
 
 _NEW_MODE = 0o600
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from textual.theme import Theme
 
-from ds4chat import settings
 from ds4chat.errors import SettingsError
 from ds4chat.protocol.types import Source
+from ds4chat.settings_row import nearest
 from ds4chat.smallfile import plain, read_toml, shown
 from ds4chat.tui.palette import Palette
 
@@ -64,7 +64,7 @@ def pick(themes: Mapping[str, ChatTheme], name: str) -> ChatTheme:
     """
     found = themes.get(name or DEFAULT)
     if found is None:
-        near = settings.nearest(name, themes)
+        near = nearest(name, themes)
         hint = (
             f"Did you mean {near!r}?" if near else f"There are: {', '.join(themes) or 'none'}."
         )
@@ -130,7 +130,7 @@ def _scale(file: str, name: str, table: Any) -> tuple[str, ...]:
 def _check_names(where: str, found: Mapping[str, Any], wanted: tuple[str, ...]) -> None:
     for name in found:
         if name not in wanted:
-            near = settings.nearest(name, wanted)
+            near = nearest(name, wanted)
             raise SettingsError(
                 f"{where}: unknown name {name!r:.60}", f"Did you mean {near!r}?" if near else ""
             )

@@ -11,11 +11,12 @@ import pytest
 from ds4chat import settings
 from ds4chat.errors import SettingsError
 from ds4chat.settings import Origin
+from ds4chat.settings_row import Row, Value
 
 LAYERS = (Origin.FILE, Origin.ENVIRONMENT, Origin.COMMAND_LINE)
 
 
-def samples(row: settings.Row) -> Sequence[settings.Value]:
+def samples(row: Row) -> Sequence[Value]:
     """Three different allowed values, none of them the default."""
     if row.choices:
         return [choice for choice in (*row.choices, *row.choices) if choice != row.default][:3]
@@ -29,14 +30,14 @@ def samples(row: settings.Row) -> Sequence[settings.Value]:
     ]
 
 
-def toml(value: settings.Value) -> str:
+def toml(value: Value) -> str:
     return str(value).lower() if isinstance(value, bool | int | float) else f'"{value}"'
 
 
 @pytest.mark.parametrize("row", settings.rows(), ids=lambda row: row.name)
 @pytest.mark.parametrize("given", range(8))
 def test_the_strongest_layer_wins_and_is_remembered(
-    row: settings.Row, given: int, tmp_path: Path
+    row: Row, given: int, tmp_path: Path
 ) -> None:
     chosen = [layer for bit, layer in enumerate(LAYERS) if given & 1 << bit]
     value = dict(zip(LAYERS, samples(row), strict=True))
@@ -58,7 +59,7 @@ def test_the_strongest_layer_wins_and_is_remembered(
 
 
 @pytest.mark.parametrize("row", settings.rows(), ids=lambda row: row.name)
-def test_every_row_has_words_and_a_usable_default(row: settings.Row) -> None:
+def test_every_row_has_words_and_a_usable_default(row: Row) -> None:
     assert row.doc.endswith(".")
     assert row.parse(row.default, "default") == row.default
     assert row.wanted

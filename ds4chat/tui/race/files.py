@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ds4chat import paths, settings
 from ds4chat.errors import SettingsError
+from ds4chat.settings_row import nearest
 from ds4chat.smallfile import write_whole
 from ds4chat.tui.race.card import SpeedCard
 from ds4chat.tui.race.card_svg import as_svg
@@ -33,7 +34,7 @@ def check_card_name(name: str) -> Path:
     """Where a card goes. Raises SettingsError for an ending that no card has."""
     path = Path(name).expanduser()
     if path.suffix.lower() not in _WRITERS:
-        near = settings.nearest(path.suffix.lower(), _WRITERS)
+        near = nearest(path.suffix.lower(), _WRITERS)
         hint = f"Did you mean {path.with_suffix(near)}?" if near else ""
         raise SettingsError(
             f"card {path}: the ending must be one of {', '.join(_WRITERS)}", hint

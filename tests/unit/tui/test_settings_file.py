@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ds4chat import settings
 from ds4chat.errors import SettingsError
-from ds4chat.settings import Value
+from ds4chat.settings_row import Value
 from ds4chat.tui.settings_file import keep, with_value, written
 
 HANDMADE = '''# my settings
