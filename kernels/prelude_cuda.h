@@ -71,12 +71,29 @@ INLINE unsigned minus_bf16x2(unsigned a, unsigned b) {
 INLINE uint4 load16(const void* base, wide byte_at) {
   return __ldg(reinterpret_cast<const uint4*>(static_cast<const char*>(base) + byte_at));
 }
+// As load16, but not put off beyond the next `simd_sync` or `barrier`.
+INLINE uint4 load16_early(const void* base, wide byte_at) {
+  uint4 v;
+  asm volatile("ld.global.v4.u32 {%0,%1,%2,%3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(static_cast<const char*>(base) + byte_at)
+               : "memory");
+  return v;
+}
 INLINE uint2 load8(const void* base, wide byte_at) {
   return __ldg(reinterpret_cast<const uint2*>(static_cast<const char*>(base) + byte_at));
 }
 INLINE void store16(void* base, wide byte_at, const unsigned* v) {
   *reinterpret_cast<uint4*>(static_cast<char*>(base) + byte_at) =
       make_uint4(v[0], v[1], v[2], v[3]);
+}
+INLINE uint2 load8_early(const void* base, wide byte_at) {
+  uint2 v;
+  asm volatile("ld.global.v2.u32 {%0,%1}, [%2];"
+               : "=r"(v.x), "=r"(v.y)
+               : "l"(static_cast<const char*>(base) + byte_at)
+               : "memory");
+  return v;
 }
 // Copy `n_valid` of 16 bytes (0..16) to shared memory, the rest becomes zero. It has arrived
 // after `copies_wait` and a `simd_sync` or `barrier`.

@@ -8,7 +8,7 @@
 //
 // Bits: rows of x are columns of the matrix unit, so a row's sums depend on that row alone.
 // The format's header defines STAGE_*, GROUPS_AT_ONCE (unrolled), W_LIMBS, PAIRS, HAS_SCALE, N_PARTS, HAS_MINIMUM,
-// TABLE_WORDS, load_tables, unpack and scales. Values are split into bf16 "limbs" whose sum is
+// TABLE_WORDS, load_tables, unpack and scales; X_AHEAD if waiting for x is what takes the time. Values are split into bf16 "limbs" whose sum is
 // exact: one for quantised weights and for bf16, two for f16, three for f32.
 
 #ifndef COLUMNS
@@ -107,31 +107,50 @@ INLINE void order_pairs(PRIVATE const unsigned* p, PRIVATE unsigned* b) {
 #define SECOND_FOUR(t) (8 * (t) + 4)
 #endif
 
-// The lane's eight values of the 32 at element `at` of x, in limbs; zero when not live.
-template <typename T>
-INLINE void load_x(const GLOBAL T* x, wide at, unsigned t, bool is_live,
-                   PRIVATE unsigned* b) {
-  unsigned p[4] = {0, 0, 0, 0};
-#if X_LIMBS == 1
-  if (is_live) {
-#if PAIRS == PAIRS_ZIPPED || PAIRS == PAIRS_QUADS
-    const uint2 low = load8(x, 2 * (at + FIRST_FOUR(t)));
-    const uint2 high = load8(x, 2 * (at + SECOND_FOUR(t)));
-    p[0] = low.x; p[1] = low.y; p[2] = high.x; p[3] = high.y;
+#if X_AHEAD
+#define LOAD16_X load16_early
+#define LOAD8_X load8_early
 #else
-    const uint4 all = load16(x, 2 * (at + FIRST_FOUR(t)));
-    p[0] = all.x; p[1] = all.y; p[2] = all.z; p[3] = all.w;
+#define LOAD16_X load16
+#define LOAD8_X load8
+#endif
+#define RAW_WORDS (X_LIMBS == 1 ? 4 : 8)
+
+// The lane's eight values of the 32 at element k of the row of x at `row_at` (negative: no row),
+// as they lie; zero beyond n_k.
+template <typename T>
+INLINE void fetch_x(const GLOBAL T* x, wide row_at, int k, int n_k, unsigned t,
+                    PRIVATE unsigned* raw) {
+#if WHOLE_STAGES  // K is a multiple of STAGE_K
+  const bool is_live = row_at >= 0 && (!X_AHEAD || k < n_k);
+#else
+  const bool is_live = row_at >= 0 && k + (int)SECOND_FOUR(t) < n_k;
+#endif
+  const wide at = row_at + k;
+  UNROLL for (int i = 0; i < RAW_WORDS; i++) raw[i] = 0;
+  if (is_live) {
+#if X_LIMBS > 1
+    const uint4 low = LOAD16_X(x, 4 * (at + FIRST_FOUR(t)));
+    const uint4 high = LOAD16_X(x, 4 * (at + SECOND_FOUR(t)));
+    raw[0] = low.x; raw[1] = low.y; raw[2] = low.z; raw[3] = low.w;
+    raw[4] = high.x; raw[5] = high.y; raw[6] = high.z; raw[7] = high.w;
+#elif PAIRS == PAIRS_ZIPPED || PAIRS == PAIRS_QUADS
+    const uint2 low = LOAD8_X(x, 2 * (at + FIRST_FOUR(t)));
+    const uint2 high = LOAD8_X(x, 2 * (at + SECOND_FOUR(t)));
+    raw[0] = low.x; raw[1] = low.y; raw[2] = high.x; raw[3] = high.y;
+#else
+    const uint4 all = LOAD16_X(x, 2 * (at + FIRST_FOUR(t)));
+    raw[0] = all.x; raw[1] = all.y; raw[2] = all.z; raw[3] = all.w;
 #endif
   }
-  order_pairs(p, b);
+}
+// The same values in limbs, in the format's order.
+INLINE void order_x(PRIVATE const unsigned* raw, PRIVATE unsigned* b) {
+#if X_LIMBS == 1
+  order_pairs(raw, b);
 #else
-  unsigned v[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-  if (is_live) {
-    const uint4 low = load16(x, 4 * (at + FIRST_FOUR(t)));
-    const uint4 high = load16(x, 4 * (at + SECOND_FOUR(t)));
-    v[0] = low.x; v[1] = low.y; v[2] = low.z; v[3] = low.w;
-    v[4] = high.x; v[5] = high.y; v[6] = high.z; v[7] = high.w;
-  }
+  unsigned v[8], p[4];
+  UNROLL for (int i = 0; i < 8; i++) v[i] = raw[i];
   UNROLL for (int limb = 0; limb < X_LIMBS; limb++) {
     UNROLL for (int i = 0; i < 4; i++) {
       p[i] = pick_bytes(v[2 * i], v[2 * i + 1], 0x7632u);
@@ -211,12 +230,27 @@ INLINE void add_group(PRIVATE float* acc, SHARED_PTR const unsigned* low, unsign
 #endif
 }
 
-// acc += the stage of `from` bytes, `k` values into each row; x_at is the lane's own row of x.
+// Where a lane's x comes from: the row at `row_at` (negative: none) from value k on.
+struct Place {
+  wide row_at;
+  int k;
+};
+// The x of a lane's next GROUPS_AT_ONCE groups: they are asked for one turn before they are used.
+#define AHEAD_WORDS (GROUPS_AT_ONCE * RAW_WORDS)
+template <typename T>
+INLINE void fetch_ahead(const GLOBAL T* x, Place place, int n_k, unsigned t,
+                        PRIVATE unsigned* ahead) {
+  UNROLL for (int i = 0; i < GROUPS_AT_ONCE; i++)
+    fetch_x(x, place.row_at, place.k + 32 * i, n_k, t, ahead + i * RAW_WORDS);
+}
+
+// acc += the stage of `from` bytes into each row, with the x at `here`, which `ahead` begins;
+// afterwards `ahead` begins the x at `next`.
 template <typename T>
 INLINE void add_stage(PRIVATE float* acc, SHARED_PTR const unsigned* stage,
                       SHARED_PTR const unsigned* table, wide row_bytes, wide first, int from,
-                      const GLOBAL T* x, wide x_at, int k, int n_k, bool is_live,
-                      unsigned lane) {
+                      const GLOBAL T* x, Place here, Place next, int n_k,
+                      PRIVATE unsigned* ahead, unsigned lane) {
   const unsigned g = lane / 4, t = lane % 4;
 #if IS_ALIGNED
   const unsigned low_at = 0, high_at = 0;
@@ -229,14 +263,22 @@ INLINE void add_stage(PRIVATE float* acc, SHARED_PTR const unsigned* stage,
   SHARED_PTR const unsigned* low = stage + g * COLUMN_WORDS;
   SHARED_PTR const unsigned* high = low + 8 * COLUMN_WORDS;
   ROLLED for (int some = 0; some < N_GROUPS; some += GROUPS_AT_ONCE) {
+    unsigned raw[AHEAD_WORDS];
+#if X_AHEAD
+    UNROLL for (int i = 0; i < AHEAD_WORDS; i++) raw[i] = ahead[i];
+    here.k += 32 * GROUPS_AT_ONCE;
+    const bool is_last = some + GROUPS_AT_ONCE >= N_GROUPS;
+    here.row_at = is_last ? next.row_at : here.row_at;
+    here.k = is_last ? next.k : here.k;
+    fetch_ahead(x, here, n_k, t, ahead);
+    simd_sync();
+#else
+    fetch_ahead(x, here, n_k, t, raw);
+    here.k += 32 * GROUPS_AT_ONCE;
+#endif
     UNROLL for (int i = 0; i < GROUPS_AT_ONCE; i++) {
       unsigned b[4 * X_LIMBS];
-      const int begin = k + 32 * (some + i);
-#if WHOLE_STAGES  // K is a multiple of STAGE_K
-      load_x(x, x_at + begin, t, is_live, b);
-#else
-      load_x(x, x_at + begin, t, is_live && begin + (int)SECOND_FOUR(t) < n_k, b);
-#endif
+      order_x(raw + i * RAW_WORDS, b);
       add_group(acc, low, low_at, high, high_at, table, (unsigned)(some + i), t, b);
     }
   }
@@ -253,23 +295,34 @@ INLINE void begin_walk(SHARED_PTR uint4* mine, const GLOBAL byte_t* w, wide row_
     copies_close();
   }
 }
-// acc += those stages; `begin_walk` came before.
+// acc += those stages; `begin_walk` came before. The lane's row of x begins at x_at, if not
+// negative.
 template <typename T>
 INLINE void walk(PRIVATE float* acc, SHARED_PTR uint4* mine, SHARED_PTR const unsigned* table,
                  const GLOBAL byte_t* w, wide row_bytes, wide first, wide end, int part, int step,
-                 const GLOBAL T* x, wide x_at, int n_k, bool is_live, unsigned lane) {
+                 const GLOBAL T* x, wide x_at, int n_k, unsigned lane) {
   const int n_stages = (n_k + STAGE_K - 1) / STAGE_K;
   int at = 0, free_at = BUFFERS - 1;
+  Place here, next;
+  here.row_at = next.row_at = x_at;
+  here.k = part * STAGE_K;
+  unsigned ahead[AHEAD_WORDS];
+#if X_AHEAD
+  fetch_ahead(x, here, n_k, lane % 4, ahead);
+  simd_sync();
+#endif
   ROLLED for (int stage = part; stage < n_stages; stage += step) {
-    const int next = stage + (BUFFERS - 1) * step;
-    if (next < n_stages)
-      fetch_stage(mine + free_at * STAGE_VECTORS, w, row_bytes, first, end, next * STAGE_BYTES,
+    const int later = stage + (BUFFERS - 1) * step;
+    if (later < n_stages)
+      fetch_stage(mine + free_at * STAGE_VECTORS, w, row_bytes, first, end, later * STAGE_BYTES,
                   lane);
     copies_close();
     copies_wait<BUFFERS - 1>();
     simd_sync();
+    here.k = stage * STAGE_K;
+    next.k = (stage + step) * STAGE_K;
     add_stage(acc, (SHARED_PTR const unsigned*)(mine + at * STAGE_VECTORS), table, row_bytes,
-              first, stage * STAGE_BYTES, x, x_at, stage * STAGE_K, n_k, is_live, lane);
+              first, stage * STAGE_BYTES, x, here, next, n_k, ahead, lane);
     simd_sync();
     at = at + 1 == BUFFERS ? 0 : at + 1;
     free_at = free_at + 1 == BUFFERS ? 0 : free_at + 1;

@@ -6,6 +6,9 @@
 #ifndef GROUPS_AT_ONCE
 #define GROUPS_AT_ONCE 2
 #endif
+#ifndef X_AHEAD
+#define X_AHEAD 1
+#endif
 #define W_LIMBS 2
 #define PAIRS PAIRS_NATURAL
 #define HAS_SCALE 0
