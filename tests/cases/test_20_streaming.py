@@ -14,7 +14,7 @@ from ds4chat.tui.state import Conversation
 from tests.cases.work import Work
 from tests.pilot.transcript_host import transcript
 from tests.scripted_engine import Plan
-from tests.unit.engine.test_turns import Desk
+from tests.unit.engine.turn_desk import Desk
 
 WINDOWS = 8
 KINDS = {

@@ -106,6 +106,39 @@ async def test_a_load_that_is_silent_for_long_goes_on_counting(open_chat: OpenCh
         await chat.until(lambda: "compiling  16 s" in chat.picture())
 
 
+async def test_escape_while_loading_takes_the_message_back_and_then_stops(
+    open_chat: OpenChat,
+) -> None:
+    script = Script(replies=(Reply(answer="Yes."),), is_load_held=True)
+    async with open_chat(script=script, is_ready=False) as chat:
+        await chat.until(lambda: "· Esc stops" in chat.picture())
+        assert "Esc stop " in chat.picture()
+        await chat.send("early")
+        await chat.send("bird")
+        assert "Esc takes the message back" in " ".join(chat.picture().split())
+        assert "Esc take back " in chat.picture()
+        await chat.press("escape")
+        assert chat.prompt.text == "early\n\nbird"
+        assert chat.chat.phase is Phase.LOADING
+        assert "· Esc stops" in chat.picture()
+        assert "waits:" not in chat.picture()
+        await chat.press("escape")
+        await chat.phase(Phase.STOPPED)
+        assert chat.prompt.text == "early\n\nbird"
+
+
+async def test_escape_takes_back_what_waits_for_a_dead_engine(open_chat: OpenChat) -> None:
+    script = Script(replies=(Reply(answer=LONG, crash_after=1),))
+    async with open_chat(script=script) as chat:
+        await chat.send("go")
+        await chat.phase(Phase.DEAD)
+        await chat.send("later")
+        assert "waits: later" in chat.picture()
+        await chat.press("escape")
+        assert chat.prompt.text == "later"
+        assert not chat.chat.conversation.queue
+
+
 async def test_esc_cancels_while_the_prompt_is_read(open_chat: OpenChat) -> None:
     async with open_chat(Reply(answer=LONG, holds=(0,)), Reply(answer="Yes.")) as chat:
         await chat.send("go " * 3_000)
