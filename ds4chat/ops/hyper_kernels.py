@@ -26,6 +26,7 @@ from ds4chat.ops.spec import KernelSpec, Tolerance
 
 MAX_ROWS = 1 << 14
 _ROWS = 8  # of a block of `post_spec`
+_MANY = 2  # blocks a row of `pre_spec` where rows alone fill a device
 N_STREAMS = 4
 CHUNK = 32
 THREADS = 256
@@ -91,6 +92,7 @@ def pre_spec(
             "HC_EPS": f"{hc_eps!r}f",
             "RMS_EPS": f"{rms_eps!r}f",
             "IS_NORMED": int(is_normed),
+            "MANY": _MANY,
         },
         tolerance=_ROUNDED if is_bf16 else _SUMS,
     )
@@ -98,7 +100,8 @@ def pre_spec(
 
 def pre_blocks(n_rows: int, dim: int) -> int:
     """Blocks of a launch of `pre_spec`."""
-    return n_rows * -(-dim // THREADS)
+    per_row = -(-dim // THREADS)
+    return n_rows * (min(per_row, _MANY) if n_rows > _ROWS else per_row)
 
 
 def post_blocks(n_rows: int, dim: int) -> int:
