@@ -170,6 +170,7 @@ PROMPT_KEYS = (
         "On a marked turn",
         "Enter tokens, c copy, y copy code, e edit, r retry, f fork, g ghosts",
     ),
+    ("In a race", "Space pause, R again, P replay, S save card, W save report"),
     ("Click on a token", "its round: drafts, confidences, outcome, times"),
     ("^D in an empty prompt", "quit"),
     ("Esc Esc, idle", "mark the last turn; f (fork) goes on from it on a new branch"),
