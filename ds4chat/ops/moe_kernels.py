@@ -30,6 +30,7 @@ from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
 MAX_PICKS = 8
 MAX_EXPERTS = 1024
 """Experts whose scores stand in shared memory."""
+ROUTE_THREADS = 256
 _TABLE_BYTES = 2048
 _ROUNDED = Tolerance(nmse=4e-6, reason="the output is rounded to bf16: 2^-9 relative, squared")
 
@@ -134,8 +135,9 @@ def route_spec(n_experts: int, n_picks: int, scale: float, *, has_table: bool) -
         source="route.kernel",
         inputs=("logits", *(("table", "ids") if has_table else ("bias",))),
         outputs=("picks", "weights"),
-        threads=LANES,
+        threads=ROUTE_THREADS,
         constants={
+            "THREADS": ROUTE_THREADS,
             "EXPERTS": n_experts,
             "PICKS": n_picks,
             "EXPERT_SCALE": f"{scale!r}f",
