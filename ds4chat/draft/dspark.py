@@ -119,8 +119,10 @@ class Drafter:
         Like the target's rows they count only up to n. Row i has the same bits for any L <= 8.
         """
         keep = plan.window_keep
-        at = np.arange(plan.n + plan.length - keep, plan.n + plan.length)
-        table = on_device(self._rope.host_table(at), self._replay)
+        table = plan.plain
+        if plan.is_prefill or plan.plain_spec != self._rope.spec:
+            at = np.arange(plan.n + plan.length - keep, plan.n + plan.length)
+            table = on_device(self._rope.host_table(at), self._replay)
         fixed = [capture, table.cos, table.sin, plan.window_slots]
         n = len(log.rings)
 

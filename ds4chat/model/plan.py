@@ -63,6 +63,7 @@ class Plan:
     length: int
     ids: mx.array  # (L,) int32
     plain: RopeTable
+    plain_spec: RopeSpec
     compressed: RopeTable
     window_slots: mx.array  # where the pass's last `window_keep` window rows go
     window_keep: int
@@ -113,6 +114,7 @@ class Planner:
             length=length,
             ids=host(np.asarray(ids)),
             plain=self.plain.host_table(positions),
+            plain_spec=self.plain.spec,
             compressed=self.compressed.host_table(positions),
             window_slots=_slots(positions[length - keep :], ring),
             window_keep=keep,

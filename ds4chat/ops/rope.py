@@ -57,6 +57,7 @@ class Rope:
     """Makes tables for positions; angles are computed in float64."""
 
     def __init__(self, spec: RopeSpec) -> None:
+        self.spec = spec
         self._freq = spec.frequencies()
 
     def table(self, positions: NDArray[np.int64]) -> RopeTable:
