@@ -24,3 +24,8 @@ INLINE void fetch_panel(SHARED_PTR uint4* stage, const GLOBAL byte_t* w, wide ro
 INLINE unsigned begin_of(wide row, wide row_bytes, wide from) {
   return (unsigned)((ROWS_ALIGNED ? 0 : row * row_bytes) + from) & 15u;
 }
+INLINE uint4 no_bits() {
+  uint4 v;
+  v.x = v.y = v.z = v.w = 0;
+  return v;
+}
