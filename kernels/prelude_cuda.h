@@ -87,14 +87,6 @@ INLINE void store16(void* base, wide byte_at, const unsigned* v) {
   *reinterpret_cast<uint4*>(static_cast<char*>(base) + byte_at) =
       make_uint4(v[0], v[1], v[2], v[3]);
 }
-INLINE uint2 load8_early(const void* base, wide byte_at) {
-  uint2 v;
-  asm volatile("ld.global.v2.u32 {%0,%1}, [%2];"
-               : "=r"(v.x), "=r"(v.y)
-               : "l"(static_cast<const char*>(base) + byte_at)
-               : "memory");
-  return v;
-}
 // Copy `n_valid` of 16 bytes (0..16) to shared memory, the rest becomes zero. It has arrived
 // after `copies_wait` and a `simd_sync` or `barrier`.
 INLINE void copy16(uint4* to, const void* base, wide byte_at, int n_valid) {

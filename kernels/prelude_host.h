@@ -207,7 +207,6 @@ INLINE uint2 load8(const void* base, wide byte_at) {
 INLINE void store16(void* base, wide byte_at, const unsigned* v) {
   memcpy(static_cast<char*>(base) + byte_at, v, 16);
 }
-INLINE uint2 load8_early(const void* base, wide byte_at) { return load8(base, byte_at); }
 // Copy `n_valid` of 16 bytes (0..16) to shared memory, the rest becomes zero. It has arrived
 // after `copies_wait` and a `simd_sync` or `barrier`.
 INLINE void copy16(uint4* to, const void* base, wide byte_at, int n_valid) {

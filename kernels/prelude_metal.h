@@ -84,10 +84,6 @@ template <typename T>
 INLINE void store16(device T* base, wide byte_at, const thread uint* v) {
   *(device uint4*)((device uchar*)base + byte_at) = uint4(v[0], v[1], v[2], v[3]);
 }
-template <typename T>
-INLINE uint2 load8_early(const device T* base, wide byte_at) {
-  return load8(base, byte_at);
-}
 // Copy `n_valid` of 16 bytes (0..16) to shared memory, the rest becomes zero. It has arrived
 // after `copies_wait` and a `simd_sync` or `barrier`.
 template <typename T>

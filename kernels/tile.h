@@ -107,13 +107,6 @@ INLINE void order_pairs(PRIVATE const unsigned* p, PRIVATE unsigned* b) {
 #define SECOND_FOUR(t) (8 * (t) + 4)
 #endif
 
-#if X_AHEAD
-#define LOAD16_X load16_early
-#define LOAD8_X load8_early
-#else
-#define LOAD16_X load16
-#define LOAD8_X load8
-#endif
 #define RAW_WORDS (X_LIMBS == 1 ? 4 : 8)
 
 // The lane's eight values of the 32 at element k of the row of x at `row_at` (negative: no row),
@@ -130,16 +123,16 @@ INLINE void fetch_x(const GLOBAL T* x, wide row_at, int k, int n_k, unsigned t,
   UNROLL for (int i = 0; i < RAW_WORDS; i++) raw[i] = 0;
   if (is_live) {
 #if X_LIMBS > 1
-    const uint4 low = LOAD16_X(x, 4 * (at + FIRST_FOUR(t)));
-    const uint4 high = LOAD16_X(x, 4 * (at + SECOND_FOUR(t)));
+    const uint4 low = load16(x, 4 * (at + FIRST_FOUR(t)));
+    const uint4 high = load16(x, 4 * (at + SECOND_FOUR(t)));
     raw[0] = low.x; raw[1] = low.y; raw[2] = low.z; raw[3] = low.w;
     raw[4] = high.x; raw[5] = high.y; raw[6] = high.z; raw[7] = high.w;
 #elif PAIRS == PAIRS_ZIPPED || PAIRS == PAIRS_QUADS
-    const uint2 low = LOAD8_X(x, 2 * (at + FIRST_FOUR(t)));
-    const uint2 high = LOAD8_X(x, 2 * (at + SECOND_FOUR(t)));
+    const uint2 low = load8(x, 2 * (at + FIRST_FOUR(t)));
+    const uint2 high = load8(x, 2 * (at + SECOND_FOUR(t)));
     raw[0] = low.x; raw[1] = low.y; raw[2] = high.x; raw[3] = high.y;
 #else
-    const uint4 all = LOAD16_X(x, 2 * (at + FIRST_FOUR(t)));
+    const uint4 all = load16(x, 2 * (at + FIRST_FOUR(t)));
     raw[0] = all.x; raw[1] = all.y; raw[2] = all.z; raw[3] = all.w;
 #endif
   }
@@ -271,7 +264,6 @@ INLINE void add_stage(PRIVATE float* acc, SHARED_PTR const unsigned* stage,
     here.row_at = is_last ? next.row_at : here.row_at;
     here.k = is_last ? next.k : here.k;
     fetch_ahead(x, here, n_k, t, ahead);
-    simd_sync();
 #else
     fetch_ahead(x, here, n_k, t, raw);
     here.k += 32 * GROUPS_AT_ONCE;
@@ -309,7 +301,6 @@ INLINE void walk(PRIVATE float* acc, SHARED_PTR uint4* mine, SHARED_PTR const un
   unsigned ahead[AHEAD_WORDS];
 #if X_AHEAD
   fetch_ahead(x, here, n_k, lane % 4, ahead);
-  simd_sync();
 #endif
   ROLLED for (int stage = part; stage < n_stages; stage += step) {
     const int later = stage + (BUFFERS - 1) * step;
