@@ -24,8 +24,11 @@ from ds4chat.ops.wide_kernels import product
 
 _TILE_VALUES = 1 << 25  # decoded at once: 128 MB of float32
 _HALF_VALUES = 1 << 27  # unpacked at once: 256 MB of bf16
-_WIDE_ROWS = 128
-"""Rows up to which a product is made from blocks; for more the weight is unpacked first."""
+_WIDE_ROWS = 32
+"""Rows up to which a product is made from blocks; for more the weight is unpacked first.
+
+On an H200, 67 million weights of Q8_0: 16 rows 0.11 against 0.20 ms, 64 rows 0.20 and 0.19.
+"""
 _MXFP4_OVERFLOWS = 253  # from this exponent on its largest magnitude is infinite
 _FLOAT_TYPES = {"F32": mx.float32, "F16": mx.float16, "BF16": mx.bfloat16}
 _FLOAT_BITS = {

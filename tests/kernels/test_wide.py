@@ -73,8 +73,9 @@ def test_products_of_some_rows_are_made_from_blocks(
     found = wide_kernels.product(x, w.raw, w.quant, mx.float32)
     assert found is not None
     assert nmse(np.array(found), exact) < 1e-12
+    assert host.launched == {f"wide_{name.lower()}": 1, "pack_rows": 1}
     assert nmse(np.array(w(x).astype(mx.float32)), exact) < 4e-6
-    assert host.launched == {f"wide_{name.lower()}": 2, "pack_rows": 2}
+    assert host.launched[f"wide_{name.lower()}"] == (2 if n_rows == 9 else 1)
 
 
 def test_a_rows_bits_ignore_the_rows_beside_it(host: HostDispatcher) -> None:
