@@ -152,18 +152,17 @@ def _headers(format_name: str) -> tuple[str, ...]:
 
 def gate_up_walk(format_name: str, backend: str) -> Walk:
     """How simdgroups share the gate and up projections of an expert."""
-    simdgroups = 4 if backend == "metal" else 8
-    return Walk(simdgroups=simdgroups, split=simdgroups // 2)
+    is_unrolled = format_name == "IQ2_XXS" and backend != "metal"
+    return Walk(simdgroups=4, split=2, groups=16 if is_unrolled else 0)
 
 
 def down_walk(format_name: str, n_picks: int, backend: str) -> Walk:
-    """As many simdgroups an expert as their results leave room for, at most 4."""
-    simdgroups, split = 4 if backend == "metal" else 8, 4
-    walk = Walk(simdgroups=simdgroups, split=split)
-    while split > 1 and down_bytes(walk, format_name, n_picks) > SHARED_BYTES[backend]:
-        split //= 2
-        walk = Walk(simdgroups=simdgroups, split=split)
-    return walk
+    """A simdgroup an expert, and as many as have room; `split` share one where that is few."""
+    tries = [(12, 1), (8, 1), (8, 4), (4, 4), (4, 2), (4, 1), (2, 1)]
+    walks = [Walk(simdgroups=s, split=t) for s, t in tries]
+    room = SHARED_BYTES[backend]
+    fitting = (w for w in walks if down_bytes(w, format_name, n_picks) <= room)
+    return next(fitting, walks[-1])
 
 
 def down_bytes(walk: Walk, format_name: str, n_picks: int) -> int:

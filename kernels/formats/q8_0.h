@@ -3,7 +3,7 @@
 #define STAGE_BYTES 136
 #define STAGE_WORDS 10  // 16-byte words that hold a stage wherever it begins
 #ifndef GROUPS_AT_ONCE
-#define GROUPS_AT_ONCE 2
+#define GROUPS_AT_ONCE 4
 #endif
 #ifndef X_AHEAD
 #define X_AHEAD 1
