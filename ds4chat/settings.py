@@ -312,7 +312,7 @@ def prepare_textual(color: str, environ: MutableMapping[str, str] | None = None)
 
 
 _MLX_DEFAULTS = {
-    "MLX_MAX_OPS_PER_BUFFER": "100",
+    "MLX_MAX_OPS_PER_BUFFER": "40",
     "MLX_MAX_MB_PER_BUFFER": "1000000",
     "MLX_CUDA_GRAPH_CACHE_SIZE": "400",
 }

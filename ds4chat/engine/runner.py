@@ -181,7 +181,7 @@ class Runner:
         last_only: bool,
     ) -> NDArray[np.float32]:
         plan = self.target.plan(timeline.log, ids, n, row_exact=row_exact)
-        result = self.target.evaluate(timeline.log, plan, last_only=last_only, is_sent=True)
+        result = self.target.evaluate(timeline.log, plan, last_only=last_only)
         if self.drafter is not None and timeline.rings is not None:
             assert result.capture is not None
             self.drafter.append(timeline.rings, result.capture, plan)

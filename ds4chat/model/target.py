@@ -38,10 +38,6 @@ def embed(table: mx.array, ids: mx.array, n_streams: int) -> mx.array:
     return mx.broadcast_to(rows[:, None, :], (rows.shape[0], n_streams, rows.shape[1]))
 
 
-_LAYERS_SENT = 4
-"""Layers that a GPU is given at once: their launches fill one of MLX's batches."""
-
-
 class Target:
     """Evaluates rows at any position of a log; holds no state of its own."""
 
@@ -80,14 +76,11 @@ class Target:
         log.reserve(n + len(ids))
         return self.planner.plan(ids, n, row_exact=row_exact)
 
-    def evaluate(
-        self, log: KVLog, plan: Plan, *, last_only: bool = False, is_sent: bool = False
-    ) -> PassResult:
+    def evaluate(self, log: KVLog, plan: Plan, *, last_only: bool = False) -> PassResult:
         """Append the rows of a plan; all results are lazy, and so are the log's new arrays.
 
         Does not commit: the caller evaluates everything, then sets `log.n`. `last_only`
-        computes the logits of the last row only. With `is_sent` a GPU begins with the first
-        layers while the rest of their graph is made.
+        computes the logits of the last row only.
         """
         captured = dict[int, mx.array]()
         is_replayed = not plan.is_prefill and current().is_replayed
@@ -96,8 +89,6 @@ class Target:
         for i, (cache, (block, reader)) in enumerate(zip(log.layers, self._parts, strict=True)):
             if is_replayed:
                 flow = self._replayed(i, flow, cache, plans)
-                if is_sent and i % _LAYERS_SENT == 0:
-                    mx.async_eval(flow.arrays(), cache.arrays())  # type: ignore[no-untyped-call]
             else:
                 flow = self._block(flow, block, reader, cache, plan)
             if plan.is_prefill and not current().is_reference:
