@@ -73,7 +73,7 @@ class HostSnapshots:
         folder, first = Path(command.folder), None
         for name in command.names:
             try:
-                _check_prefix(folder, name, ids)
+                _check(real, folder, name, ids)
                 restored = snapshots.restore(real, folder, name)
             except SnapshotError as error:
                 first = first or error
@@ -141,12 +141,17 @@ def _report(command: SaveSnapshot, manifest: Manifest, seconds: float) -> Snapsh
     )
 
 
-def _check_prefix(folder: Path, name: str, ids: list[int]) -> None:
-    """Refuse a snapshot of another conversation before its data is read."""
-    from ds4chat.engine.snapshot_chain import token_hash  # noqa: PLC0415
+def _check(engine: Engine, folder: Path, name: str, ids: list[int]) -> None:
+    """Refuse a snapshot of another engine or conversation before its data is read.
+
+    In this order: the same text has other tokens for another model, which is the reason then.
+    """
+    from ds4chat.engine.snapshot_chain import compare, token_hash  # noqa: PLC0415
     from ds4chat.engine.snapshot_files import read_manifest  # noqa: PLC0415
+    from ds4chat.engine.snapshots import identity  # noqa: PLC0415
 
     manifest = read_manifest(folder, name)
+    compare(manifest.identity, identity(engine))
     if manifest.n > len(ids) or token_hash(ids[: manifest.n]) != manifest.token_hash:
         raise SnapshotError(
             f"the snapshot {name} holds {manifest.n:,} tokens that are not the beginning of "
