@@ -103,6 +103,7 @@ def scores_spec(width: int, n_heads: int, first: int) -> KernelSpec:
     return KernelSpec(
         name="index_scores",
         source="index_scores.kernel",
+        headers=("row.h",),
         inputs=("q", "w", "keys", "mask"),
         outputs=("score",),
         threads=THREADS,
@@ -114,6 +115,11 @@ def scores_spec(width: int, n_heads: int, first: int) -> KernelSpec:
         },
         tolerance=_SUMS,
     )
+
+
+def scores_blocks(n_keys: int) -> int:
+    """Blocks a row of a launch of `scores_spec`."""
+    return -(-n_keys // 128)
 
 
 @cache
@@ -280,7 +286,7 @@ def index_scores(
         return None
     spec = scores_spec(width, n_heads, int(mask.shape[1]) - n_keys)
     output = Output(shape=(length, n_keys), dtype=mx.float32)
-    n_blocks = length * -(-n_keys // 64)
+    n_blocks = length * scores_blocks(n_keys)
     made = dispatcher.run(spec, [q, head_weight, keys, mask], n_blocks, [output])
     return None if made is None else made[0]
 

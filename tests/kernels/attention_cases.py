@@ -179,7 +179,7 @@ def scores_family(width: int, n_heads: int, n_keys: int) -> Family:
         return Case(
             spec=spec,
             inputs=((q[at], F32), (w[at], F32), (keys, F32), (mask[at], F32)),
-            n_blocks=len(rows) * -(-n_keys // 64),
+            n_blocks=len(rows) * ak.scores_blocks(n_keys),
             outputs=(((len(rows), n_keys), F32),),
             exact=(exact[at],),
         )
