@@ -51,3 +51,5 @@ def every_variant(backend: str) -> Iterator[Variant]:
     for case in cache_cases.cases():
         types = (*(kind for _, kind in case.inputs), *(kind for _, kind in case.outputs))
         yield Variant(label=case.spec.name, spec=case.spec, types=types)
+    for spec, types in wide_cases.others(backend):
+        yield Variant(label=spec.name, spec=spec, types=types)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from ds4chat.formats.quants.base import decode, format_named
 from ds4chat.ops import unpack_kernels as uk
 from ds4chat.ops import wide_kernels as wk
+from ds4chat.ops.prompt_attention import prompt_spec
+from ds4chat.ops.spec import KernelSpec
 from tests.kernels.blocks import random_blocks
 from tests.kernels.cases import MAX_ROWS, Case, Family, Rows, activations, from_bf16, to_bf16
 
@@ -87,3 +89,19 @@ def families(backend: str) -> Iterator[Callable[[], Family]]:
         yield partial(wide_family, backend, name, 4096, 200)
     for name in uk.STAGE_VALUES:
         yield partial(unpack_family, name, 4096)
+
+
+def others(backend: str) -> Iterator[tuple[KernelSpec, tuple[str, ...]]]:
+    """Specs with the types of their arguments that have no family: to be compiled alone."""
+    half, f32, ids, raw = "bfloat16", "float32", "int32", "uint8"
+    for name in ("IQ2_XXS", "MXFP4", "Q4_K", "Q8_0"):
+        yield wk.wide_spec(name, 4096, backend, limit=10.0), (half, raw, raw, ids, ids, half)
+    yield wk.pack_spec(6), (half, ids, ids, half)
+    yield wk.plan_spec(256), (ids, ids)
+    yield wk.sum_spec(256), (f32, ids, f32, f32)
+    rest = (ids, f32, f32, f32, half)
+    for keys, mask in (((), ()), ((half,), ()), ((half,), (f32,))):
+        spec = prompt_spec(
+            512, 64, 128, 1e-6, backend=backend, has_rows=bool(keys), has_mask=bool(mask)
+        )
+        yield spec, (half, half, *keys, *mask, *rest)
