@@ -19,7 +19,7 @@ import numpy as np
 
 from ds4chat.ops import dispatch
 
-MAX_TRACES = 512
+MAX_TRACES = 256
 """Traces kept: a few for each number of rows and step of the context's length."""
 
 _log = logging.getLogger("ds4chat.kernels")
