@@ -21,6 +21,7 @@ PASTE_END = "\x1b[201~"
 ALT_ENTER = "\x1b\r"
 NEWLINE_KEY = "\n"  # what Ctrl+J sends: the prompt's new line
 ESCAPE_PICTURE = "␛"
+_WAYS_OUT = ("\x03", "\x11")  # Ctrl+C, Ctrl+Q
 _ALT_DIGIT = re.compile("\x1b([0-9])")
 
 
@@ -35,6 +36,10 @@ class InputFilter:
     def feed(self, data: str) -> str:
         """Return what the key parser should see of this piece; it may be empty."""
         found: list[str] = []
+        if self._is_paste and data in _WAYS_OUT:
+            # Pressed, not pasted: the end of the paste was lost, and with it every key.
+            self._is_paste, self._held = False, ""
+            return PASTE_END + data
         data, self._held = self._held + data, ""
         while data:
             part, data = self._pasted(data) if self._is_paste else self._typed(data)
