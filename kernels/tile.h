@@ -7,9 +7,10 @@
 // which k stands in which slot is free as long as x is laid out alike.
 //
 // Bits: rows of x are columns of the matrix unit, so a row's sums depend on that row alone.
-// The format's header defines STAGE_*, GROUPS_AT_ONCE (unrolled), W_LIMBS, PAIRS, HAS_SCALE, N_PARTS, HAS_MINIMUM,
-// TABLE_WORDS, load_tables, unpack and scales; X_AHEAD if waiting for x is what takes the time. Values are split into bf16 "limbs" whose sum is
-// exact: one for quantised weights and for bf16, two for f16, three for f32.
+// The format's header defines STAGE_*, GROUPS_AT_ONCE (unrolled), W_LIMBS, PAIRS, HAS_SCALE,
+// N_PARTS, HAS_MINIMUM, TABLE_WORDS, load_tables, unpack, scales, and X_AHEAD: whether x is asked
+// for a turn before it is used. Values are split into bf16 "limbs" whose sum is exact: one for
+// quantised weights and for bf16, two for f16, three for f32.
 
 #ifndef COLUMNS
 #define COLUMNS TILE  // or 8: half as many columns a simdgroup, for matrices with few of them

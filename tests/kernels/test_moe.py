@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from ds4chat.ops import moe, moe_kernels
+from ds4chat.ops import moe, moe_kernels, qmatmul
 from tests.kernels import host_build
 from tests.kernels.cases import ALL_ROWS, Case, check
 from tests.kernels.moe_cases import down_family, gate_up_family
@@ -27,6 +27,20 @@ def some(quick: str, n_in: int) -> list[object]:
         for name in FORMATS
         for k in (256, n_in)
     ]
+
+
+@pytest.mark.parametrize("backend", ["cuda", "metal", "host"])
+@pytest.mark.parametrize("name", tuple(qmatmul.STAGE_VALUES))
+def test_walks_fit_in_shared_memory(name: str, backend: str) -> None:
+    room = qmatmul.SHARED_BYTES[backend]
+    for n_picks in (4, 6, moe_kernels.MAX_PICKS):
+        walk = moe_kernels.down_walk(name, n_picks, backend)
+        assert moe_kernels.down_bytes(walk, name, n_picks) <= room
+    table_bytes = 4 * 384
+    assert moe_kernels.gate_up_walk(name, backend).shared_bytes(name) + table_bytes <= room
+    for n_in, n_out in ((4096, 16384), (4096, 512), (1024, 32768), (256, 16)):
+        walk = qmatmul.walk_of(name, n_in, n_out, backend)
+        assert walk.shared_bytes(name) + table_bytes <= room
 
 
 @pytest.mark.parametrize(("name", "n_in"), some("IQ2_XXS", 768))

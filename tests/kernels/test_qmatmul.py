@@ -150,6 +150,12 @@ def test_headers_agree_with_the_table(name: str) -> None:
     assert 16 * words >= n_bytes + slack
 
 
+def test_few_outputs_are_shared_by_more_simdgroups() -> None:
+    few, many = (qmatmul.walk_of("Q8_0", 4096, n_out, "cuda") for n_out in (1024, 2048))
+    assert (few.split, few.columns) == (16, 8)
+    assert (many.split, many.columns) == (8, 16)
+
+
 @pytest.mark.parametrize(("n_in", "split"), [(4096, 8), (2048, 8), (1024, 4), (128, 1)])
 def test_split_gives_each_simdgroup_two_stages(n_in: int, split: int) -> None:
     assert qmatmul.split_of(n_in, 128, 8) == split
