@@ -17,7 +17,9 @@ def test_masks_of_the_device_are_those_of_the_host(n: int, length: int, ratio: i
     hosts = _masks(_visible(np, n, length, at, 128, ratio, n_slots))
     devices = _masks(_visible(mx, n, length, at, 128, ratio, n_slots))
     for host, device in zip(hosts, devices, strict=True):
-        assert str(host.dtype) == str(device.dtype).removeprefix("mlx.core.").replace("bool_", "bool")
+        assert str(host.dtype) == str(device.dtype).removeprefix("mlx.core.").replace(
+            "bool_", "bool"
+        )
         np.testing.assert_array_equal(np.array(device), np.array(host))
     mask = np.array(hosts[0])
     assert mask.shape == (length, 1 + len(at) + n_slots)
