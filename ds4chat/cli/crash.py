@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ds4chat import __version__, paths, settings
 from ds4chat.errors import Ds4Error
+from ds4chat.smallfile import write_whole
 
 
 def write_report(error: BaseException, now: float | None = None) -> Path | None:
@@ -23,7 +24,7 @@ def write_report(error: BaseException, now: float | None = None) -> Path | None:
     )
     path = _folder() / f"crash-{stamp}.txt"
     try:
-        path.write_text(text, encoding="utf-8")
+        write_whole(path, text)
     except OSError:
         return None
     return path

@@ -13,7 +13,8 @@ from ds4chat import paths
 from ds4chat.cli.arguments import Arguments
 from ds4chat.errors import SessionFileError, SettingsError
 from ds4chat.store.clean import clean_line
-from ds4chat.store.library import Library, resume_command
+from ds4chat.store.library import Library
+from ds4chat.store.names import resume_command
 
 if TYPE_CHECKING:
     from ds4chat.tui.app import Ds4ChatApp

@@ -24,7 +24,8 @@ from ds4chat.store.clean import clean, clean_line
 from ds4chat.store.export.look import Look
 from ds4chat.store.export.pieces import receipt
 from ds4chat.store.files import trouble
-from ds4chat.store.library import Library, resume_command
+from ds4chat.store.library import Library
+from ds4chat.store.names import resume_command
 from ds4chat.store.session import Session
 from ds4chat.store.summary import Summary
 

@@ -261,7 +261,8 @@ class _Life:
         log_path = str(self._log_path)
         head = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {self._process.pid} ERROR "
         try:
-            with self._log_path.open("a", encoding="utf-8") as log:
+            how = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+            with os.fdopen(os.open(log_path, how, 0o600), "a", encoding="utf-8") as log:
                 log.write("".join(f"{head}{line}\n" for line in (message, *self._said)))
         except OSError as error:
             logging.getLogger("ds4chat").warning("%s: %s", log_path, error.strerror)

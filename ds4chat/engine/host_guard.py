@@ -6,12 +6,15 @@ import faulthandler
 import logging
 import os
 import signal
+import stat
 import sys
 from contextlib import suppress
+from io import TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 
 LOG_BYTES = 1 << 20
+LOG_MODE = 0o600
 GRACE_S = 1.5
 
 _log = logging.getLogger("ds4chat")
@@ -28,6 +31,16 @@ def isolate() -> None:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
 
 
+class _PrivateLog(RotatingFileHandler):
+    """A log that only its owner can read, also after it was rotated."""
+
+    def _open(self) -> TextIOWrapper:
+        handle = os.open(self.baseFilename, os.O_WRONLY | os.O_CREAT | os.O_APPEND, LOG_MODE)
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            os.fchmod(handle, LOG_MODE)
+        return TextIOWrapper(os.fdopen(handle, "ab"), encoding=self.encoding)
+
+
 def open_log(path: Path | None) -> None:
     """Send the log to `path`, at most two files of `LOG_BYTES`; native crashes to stderr."""
     faulthandler.enable(file=sys.stderr)
@@ -35,7 +48,7 @@ def open_log(path: Path | None) -> None:
         _log.addHandler(logging.StreamHandler(sys.stderr))
         return
     try:
-        handler = RotatingFileHandler(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
+        handler = _PrivateLog(path, maxBytes=LOG_BYTES, backupCount=1, encoding="utf-8")
     except OSError as error:
         _log.addHandler(logging.StreamHandler(sys.stderr))
         _log.warning("%s: no log: %s", path, error.strerror)

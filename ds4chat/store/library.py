@@ -7,8 +7,8 @@ sessions in the making). No name can lead out of the folder, and no link in it i
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-import shlex
 import unicodedata
 import uuid
 from collections.abc import Callable, Iterator
@@ -137,9 +137,14 @@ class Library:
             SessionFileError: the name is taken or cannot be one, or the disk refuses.
         """
         header = Header(id=self._new_id(), build=self._build)
-        entry = Entry(n=1, at=self._clock(), record=header)
-        chosen = check_name(name) if name else self._free_name(about)
-        return self._make(chosen, codec.encode(entry))
+        data = codec.encode(Entry(n=1, at=self._clock(), record=header))
+        while not name:
+            try:
+                return self._make(self._free_name(about), data, is_free=True)
+            except SessionFileError as error:
+                if not _is_taken(error):
+                    raise  # else another window was quicker: the next free name
+        return self._make(check_name(name), data)
 
     def copy(self, session: Session, name: str) -> Session:
         """The text of a session (also one whose folder is gone) as a session of its own."""
@@ -269,13 +274,14 @@ class Library:
 
     # How.
 
-    def _make(self, name: str, data: bytes) -> Session:
+    def _make(self, name: str, data: bytes, *, is_free: bool = False) -> Session:
         """A new session's folder appears whole, or not at all."""
         try:
             private_dir(self.root)
         except Ds4Error as error:
             raise SessionFileError(error.message, error.hint) from error.__cause__
-        self._refuse_taken(name)
+        if not is_free:
+            self._refuse_taken(name)
         folder = self.root / name
         self._guarded(folder, "cannot be made", lambda: self._fill(folder, data))
         return self.open(name)
@@ -368,24 +374,7 @@ def _busy(name: str, owner: Owner | None) -> SessionFileError:
     )
 
 
-def resume_command(
-    name: str,
-    root: Path | None = None,
-    model: str = "",
-    program: str = "ds4chat",
-    support: str = "",
-) -> str:
-    """The exact command that resumes a session.
-
-    Args:
-        name: the session.
-        root: where it lies, if that is not the usual folder.
-        model: the model file, if it was named on the command line.
-        program: how the program was started.
-        support: the support file, likewise named.
-    """
-    words = [program, *(["-m", model] if model else [])]
-    words += ["--support", support] if support else []
-    words += ["-r", name]
-    words += ["--sessions", str(root)] if root is not None else []
-    return shlex.join(words)
+def _is_taken(error: SessionFileError) -> bool:
+    """Whether there was a folder of that name, though a moment before there was none."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.EEXIST, errno.ENOTEMPTY)

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 import unicodedata
 from collections.abc import Iterable
+from pathlib import Path
 
 from ds4chat.errors import SessionFileError
 from ds4chat.store.clean import clean, clean_line
@@ -108,3 +110,26 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """The known name most like `word`, or an empty string."""
     found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return found[0] if found else ""
+
+
+def resume_command(
+    name: str,
+    root: Path | None = None,
+    model: str = "",
+    program: str = "ds4chat",
+    support: str = "",
+) -> str:
+    """The exact command that resumes a session.
+
+    Args:
+        name: the session.
+        root: where it lies, if that is not the usual folder.
+        model: the model file, if it was named on the command line.
+        program: how the program was started.
+        support: the support file, likewise named.
+    """
+    words = [program, *(["-m", model] if model else [])]
+    words += ["--support", support] if support else []
+    words += ["-r", name]
+    words += ["--sessions", str(root)] if root is not None else []
+    return shlex.join(words)

@@ -9,7 +9,7 @@ from pathlib import Path
 from ds4chat import sizes
 from ds4chat.errors import SessionFileError, SettingsError
 from ds4chat.store import moves
-from ds4chat.store.library import resume_command
+from ds4chat.store.names import resume_command
 from ds4chat.tui import sessions_export, sessions_manage, sessions_rows
 from ds4chat.tui.command_host import CommandHost, SlashCommand
 from ds4chat.tui.sessions_desk import SessionDesk

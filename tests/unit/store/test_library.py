@@ -8,7 +8,8 @@ import pytest
 from ds4chat.errors import SessionFileError
 from ds4chat.protocol.types import ThinkMode
 from ds4chat.store import summary, transcripts
-from ds4chat.store.library import Library, resume_command
+from ds4chat.store.library import Library
+from ds4chat.store.names import resume_command
 from ds4chat.store.records import OptionsSet, SnapshotSaved
 from ds4chat.store.session import Session
 from tests.unit.store import build
