@@ -28,7 +28,7 @@ from ds4chat.tui.history import MAX_ENTRIES, History
 from tests.unit.store import build
 
 FEW_BYTES = 4
-LAST = 50  # calls at which to kill: before these a save only reads
+LAST = 30  # calls at which to kill: before these a save only reads
 _SYSTEM = ("posix", "_io")
 """Modules whose functions are calls into the system; `_io` has the methods of open files."""
 

@@ -160,7 +160,9 @@ ODD: dict[str, tuple[int, Any]] = {
 }
 
 
-@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize(
+    "odd", [n if n == "text" else pytest.param(n, marks=pytest.mark.slow) for n in ODD]
+)
 def test_an_odd_type_is_refused_by_the_keys_name_or_means_nothing(
     base: Sketch, tmp_path: Path, odd: str
 ) -> None:

@@ -88,7 +88,9 @@ async def answers_without(chat: RealChat, words: str, wanted: list[int]) -> None
     await chat.until(lambda: chat.words().count(first) > 1)
 
 
-@pytest.mark.parametrize("what", UNFIT)
+@pytest.mark.parametrize(
+    "what", [w if w == "checkpoint" else pytest.param(w, marks=pytest.mark.slow) for w in UNFIT]
+)
 async def test_a_support_file_that_does_not_fit(
     pair: PairPaths, wanted: list[int], tmp_path: Path, what: str
 ) -> None:
@@ -109,7 +111,7 @@ async def test_a_support_file_of_other_dimensions(
 
 
 @pytest.mark.parametrize(
-    "what", ["itself", *(pytest.param(w, marks=pytest.mark.slow) for w in NO_FILE)]
+    "what", [pytest.param(w, marks=pytest.mark.slow) for w in ("itself", *NO_FILE)]
 )
 async def test_a_support_file_that_is_none(
     pair: PairPaths, wanted: list[int], tmp_path: Path, what: str

@@ -21,7 +21,12 @@ from tests.cases.killing import SCENARIOS
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+QUICK = ("setting", "history", "long history", "export again")
+
+
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in SCENARIOS]
+)
 def test_a_kill_at_every_call_into_the_system(name: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.cases.killing", name, str(tmp_path / "k")],

@@ -85,8 +85,7 @@ async def resumed(chat: RealChat, folder: Path, words: str) -> None:
 
 @pytest.mark.parametrize(
     "what",
-    ["main file", "cache options"]
-    + [pytest.param(w, marks=pytest.mark.slow) for w in ("quantisation", "no support file")],
+    [w if w == "main file" else pytest.param(w, marks=pytest.mark.slow) for w in OTHERS],
 )
 async def test_another_engine_reads_the_text_again(
     pair: PairPaths, folder: Path, tmp_path: Path, what: str
@@ -101,6 +100,7 @@ async def test_another_engine_reads_the_text_again(
     assert len(after.path()) == 3
 
 
+@pytest.mark.slow
 async def test_another_support_file_reads_the_text_again_and_says_the_same(
     pair: PairPaths, folder: Path, tmp_path: Path
 ) -> None:
@@ -154,15 +154,13 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 }
 
 
-BROKEN = ("no manifest of ours", "cut")
-
-
 def void(_: object) -> None:
     """Drop a result."""
 
 
 @pytest.mark.parametrize(
-    "what", ["a later version", *(pytest.param(w, marks=pytest.mark.slow) for w in BROKEN)]
+    "what",
+    [w if w == "a later version" else pytest.param(w, marks=pytest.mark.slow) for w in DAMAGES],
 )
 async def test_a_snapshot_of_another_version_or_damaged_is_read_again(
     pair: PairPaths, folder: Path, what: str
@@ -174,6 +172,7 @@ async def test_a_snapshot_of_another_version_or_damaged_is_read_again(
         await resumed(chat, folder, words)
 
 
+@pytest.mark.slow
 async def test_another_model_opened_in_mid_chat_goes_on_by_reading(
     pair: PairPaths, folder: Path, tmp_path: Path
 ) -> None:

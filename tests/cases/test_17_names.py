@@ -77,7 +77,14 @@ async def test_no_command_of_the_chat_leaves_the_folder(home: Path, hostile: lis
     assert [turn.question for turn in on_disk(home / "sessions", name).path()] == ["go"]
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("a ", " a")])
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name in GIVEN else pytest.param(name, marks=pytest.mark.slow)
+        for name in NAMES
+        if name == name.strip()
+    ],
+)
 def test_no_command_line_leaves_the_folder(
     name: str, home: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -56,7 +56,7 @@ async def typing(*, is_busy: bool) -> AsyncIterator[tuple[Chat, Keyboard]]:
 
 
 @pytest.mark.parametrize("is_busy", [False, True])
-@pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
+@pytest.mark.parametrize("end", ["\r", pytest.param("\r\n", marks=pytest.mark.slow)])
 async def test_twenty_lines_are_one_draft(end: str, is_busy: bool) -> None:
     async with typing(is_busy=is_busy) as (chat, keyboard):
         await keyboard.put(pasted(end.join(LINES) + end))
@@ -96,7 +96,7 @@ async def test_rapid_keys_in_mid_reply_all_wait_and_come_back_as_one_draft() -> 
         assert questions(chat) == ["first"]
 
 
-@pytest.mark.parametrize("is_busy", [False, True])
+@pytest.mark.parametrize("is_busy", [pytest.param(False, marks=pytest.mark.slow), True])
 async def test_a_paste_in_pieces_with_keys_around_it(is_busy: bool) -> None:
     async with typing(is_busy=is_busy) as (chat, keyboard):
         raw = "ab" + pasted("\r".join(LINES)) + "cd"
@@ -111,7 +111,9 @@ HOSTILE = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@pytest.mark.parametrize(
+    "text", [*HOSTILE[:2], *(pytest.param(t, marks=pytest.mark.slow) for t in HOSTILE[2:])]
+)
 async def test_what_a_paste_holds_is_no_key(text: str) -> None:
     async with typing(is_busy=False) as (chat, keyboard):
         await keyboard.put(pasted(f"one\r{text}\rtwo"))

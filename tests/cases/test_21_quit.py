@@ -42,10 +42,10 @@ def quitting(moment: Moment, n_before: int = 0) -> Plan:
 @pytest.mark.parametrize(
     "moment",
     [
-        Moment.LOAD,
-        Moment.PREFILL,
-        pytest.param(Moment.STREAM, marks=pytest.mark.slow),
         Moment.SAVE,
+        pytest.param(Moment.LOAD, marks=pytest.mark.slow),
+        pytest.param(Moment.PREFILL, marks=pytest.mark.slow),
+        pytest.param(Moment.STREAM, marks=pytest.mark.slow),
         pytest.param(Moment.START, marks=pytest.mark.slow),
         pytest.param(Moment.QUIT, marks=pytest.mark.slow),
     ],
@@ -60,7 +60,7 @@ SCREENS = ("settings", "sessions", "help", "keys", "race")
 
 @pytest.mark.parametrize("is_busy", [True, False])
 @pytest.mark.parametrize(
-    "name", [*SCREENS[:2], *(pytest.param(n, marks=pytest.mark.slow) for n in SCREENS[2:])]
+    "name", [SCREENS[0], *(pytest.param(n, marks=pytest.mark.slow) for n in SCREENS[1:])]
 )
 async def test_the_quit_key_leaves_from_every_screen(
     name: str, is_busy: bool, tmp_path: Path
@@ -121,7 +121,9 @@ def screen(tmp_path: Path) -> Iterator[Screen]:
     made.kill()
 
 
-@pytest.mark.parametrize("trouble", ["crash", "raise", "nan"])
+@pytest.mark.parametrize(
+    "trouble", ["raise", *(pytest.param(t, marks=pytest.mark.slow) for t in ("crash", "nan"))]
+)
 def test_trouble_in_the_engine_leaves_a_screen_that_can_be_left(
     screen: Screen, trouble: str
 ) -> None:
@@ -133,6 +135,7 @@ def test_trouble_in_the_engine_leaves_a_screen_that_can_be_left(
     assert modes_left(screen.raw) == []
 
 
+@pytest.mark.slow
 def test_many_quit_keys_and_a_signal_are_one_end(screen: Screen) -> None:
     screen.write("endless\r")
     screen.until_shown("goes home")
