@@ -11,11 +11,13 @@ import json
 import os
 import tempfile
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 
 from ds4chat.errors import SettingsError
 from ds4chat.settings import MAX_FILE_BYTES
 from ds4chat.settings_row import Value
+from ds4chat.store import lock
 
 _NEW_MODE = 0o600
 
@@ -30,8 +32,8 @@ def keep(path: Path, name: str, value: Value) -> None:
     """
     target = Path(os.path.realpath(path))
     try:
-        old = _read(target)
-        _replace(target, with_value(old, name, value))
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _alone(target.parent, lambda: _replace(target, with_value(_read(target), name, value)))
     except (OSError, UnicodeError, tomllib.TOMLDecodeError) as error:
         words = error.strerror if isinstance(error, OSError) else str(error)
         raise SettingsError(
@@ -70,6 +72,19 @@ def written(value: Value) -> str:
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return repr(value)
+
+
+def _alone(folder: Path, work: Callable[[], None]) -> None:
+    """Work while no other window changes a file of the folder; two seconds are waited for it.
+
+    Raises:
+        BlockingIOError: it took longer.
+    """
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        lock.patiently(handle, work)
+    finally:
+        os.close(handle)
 
 
 def _readable(value: Value) -> Value:
@@ -136,7 +151,6 @@ def _read(path: Path) -> str:
 
 def _replace(path: Path, text: str) -> None:
     data = text.encode("utf-8")
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = path.stat().st_mode & 0o777 if path.exists() else _NEW_MODE
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:

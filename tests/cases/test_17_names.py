@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from ds4chat.cli.main import main
 from ds4chat.demo import Reply
 from ds4chat.errors import SettingsError
 from ds4chat.store.library import Library
-from ds4chat.tui import commands
+from ds4chat.tui import commands, settings_file
 from ds4chat.tui.history import History
 from tests.make_pair import PairPaths, make_pair
 from tests.pilot.driver import run_chat
@@ -140,6 +141,33 @@ def test_two_windows_share_a_history(tmp_path: Path) -> None:
     for number in range(200):
         (one if number % 2 else two).add(f"question {number}")
     assert History(path)._entries == [f"question {number}" for number in range(200)]
+
+
+def test_two_windows_keep_both_their_settings(tmp_path: Path) -> None:
+    """Each reads the file, changes one line and replaces it: no change may be lost."""
+    path = tmp_path / "config" / "config.toml"
+    values: dict[str, int | float | str] = {
+        "temp": 0.5,
+        "top_p": 0.9,
+        "seed": 7,
+        "ctx": 4096,
+        "theme": "light",
+        "think": "on",
+    }
+    start = threading.Barrier(len(values))
+
+    def keep(name: str) -> None:
+        start.wait()
+        for _ in range(20):
+            settings_file.keep(path, name, values[name])
+
+    threads = [threading.Thread(target=keep, args=(name,)) for name in values]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert tomllib.loads(path.read_text()) == values
+    assert [p.name for p in path.parent.iterdir()] == ["config.toml"]
 
 
 @pytest.fixture(scope="module")
