@@ -40,7 +40,18 @@ def troubles() -> list[SessionFileError]:
 
 
 @pytest.fixture
-def session(tmp_path: Path, disk: SlowDisk, troubles: list[SessionFileError]) -> Session:
+def others() -> set[threading.Thread]:
+    """Threads that other tests left."""
+    return set(threading.enumerate())
+
+
+@pytest.fixture
+def session(
+    tmp_path: Path,
+    disk: SlowDisk,
+    troubles: list[SessionFileError],
+    others: set[threading.Thread],
+) -> Session:
     found = Library(tmp_path, ops=disk, clock=build.clock()).create("a")
 
     def wrap(journal: Journal) -> Autosaver:
@@ -80,14 +91,17 @@ def test_trouble_is_told_once_and_all_is_written_in_the_end(
     assert questions(session) == ["0", "1", "2"]
 
 
-def test_closing_writes_what_waits(session: Session, disk: SlowDisk) -> None:
+def test_closing_writes_what_waits(
+    session: Session, disk: SlowDisk, others: set[threading.Thread]
+) -> None:
+    assert any(t.name == "autosave" for t in set(threading.enumerate()) - others)
     disk.go.clear()
     build.say(session, "last")
     disk.go.set()
     session.close()
     session.close()
     assert questions(session) == ["last"]
-    assert not any(thread.name == "autosave" for thread in threading.enumerate())
+    assert not any(t.name == "autosave" for t in set(threading.enumerate()) - others)
 
 
 def test_closing_on_a_bad_disk_tells_it(
