@@ -34,7 +34,7 @@ imports: $(STAMP)
 	$(BIN)/lint-imports
 
 quick: $(STAMP)
-	$(BIN)/python -m pytest -q -n 2 tests/unit tests/contract
+	$(BIN)/python -m pytest -q -n 2 tests/unit
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 tests
