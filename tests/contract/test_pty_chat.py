@@ -20,13 +20,6 @@ ANSWER = "café"  # stands in the reply, not in the question
 
 
 @pytest.fixture
-def model(tmp_path: Path) -> Path:
-    path = tmp_path / "scripted.gguf"
-    path.touch()
-    return path
-
-
-@pytest.fixture
 def terminal(model: Path) -> Iterator[Terminal]:
     made = Terminal(PROGRAM, str(model))
     yield made
