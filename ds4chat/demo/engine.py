@@ -154,7 +154,6 @@ class _Life:
         except _Stop:
             self._is_over.set()
         except _Crash:
-            self._is_over.set()
             self._emit(
                 EngineFailed(
                     message="the scripted engine stopped, as its script says",
@@ -374,6 +373,7 @@ class _Life:
 
     def _after_step(self, turn: Turn, reply: Reply, events: list[Event]) -> None:
         if self._is_first and turn.n_steps == reply.crash_after:
+            self._is_over.set()  # before the turns end: who hears of them sees a dead engine
             for run in filter(lambda run: run.is_prefilled, self._running.values()):
                 run.turn.fail("the engine stopped during this reply", "what it wrote is kept")
                 self._report([event for events in run.turn.steps() for event in events])

@@ -39,5 +39,5 @@ async def test_a_screen(
         looks = shown.rpartition("~ meaning\n")[2]
         assert ("#" in looks) is not no_color
         stem = f"{name}-{size[0]}x{size[1]}-{'mono' if no_color else 'colour'}"
+        check_snapshot(stem, shown)  # first: its difference can be read
         check_picture(stem, svg_of(chat))
-        check_snapshot(stem, shown)

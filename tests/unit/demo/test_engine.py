@@ -99,6 +99,23 @@ def test_crash_then_restart_goes_on(open_client: Opener) -> None:
     assert client.text() == TEXT
 
 
+def test_who_hears_the_end_of_a_turn_sees_a_dead_engine(clients: list[Client]) -> None:
+    client = Client(Script(replies=(Reply(answer=TEXT, crash_after=2),)))
+    clients.append(client)
+    alive: list[bool] = []
+
+    def emit(event: e.Event) -> None:  # on the engine's thread: nothing can come between
+        if isinstance(event, e.TurnFinished | e.EngineFailed):
+            alive.append(client.engine.is_alive)
+        client._arrived.put(event)
+
+    client.engine.start(emit)
+    client.load()
+    client.submit()
+    client.until(e.EngineFailed)
+    assert alive == [False, False]
+
+
 def test_nonfinite_ends_the_turn_and_not_the_engine(open_client: Opener) -> None:
     client = open_client(Reply(answer=TEXT, nonfinite_after=1))
     client.submit()
