@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+
+from tests import idle
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job
     signal.signal(signal.SIGINT, signal.default_int_handler)  # programs inherit what is ignored
@@ -52,3 +55,11 @@ def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket.socket, "connect", guarded)
     monkeypatch.setattr(socket.socket, "connect_ex", guarded)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
+
+
+@pytest.fixture(autouse=True)
+def patient_pilots(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pilots wait for a screen's rest, not for 20 ms without processor time."""
+    for name in ("textual.pilot", "textual.app"):
+        if name in sys.modules:
+            monkeypatch.setattr(sys.modules[name], "wait_for_idle", idle.wait_for_idle)
