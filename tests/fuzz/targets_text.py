@@ -32,6 +32,7 @@ from tests.fuzz.guard import kind_of
 from tests.fuzz.mutate import NASTY, damage, hostile_text
 
 _LINES = "lines"
+_LONGEST = 24 << 20  # bytes of a line: more than any reader takes
 _CONFIG = "config/settings.toml"
 _ENVIRON = "environ.json"
 _HISTORY = "config/history"
@@ -78,6 +79,7 @@ def _one_line(rng: random.Random) -> bytes:
         row["type"] = json.loads(rng.choice(known))["type"]
     row = mutate_json.mutated(rng, row) if rng.random() < 0.9 else row
     raw = mutate_json.write(row, ascii_only=rng.random() < 0.7).encode("utf-8", "surrogatepass")
+    raw = raw[:_LONGEST]
     return damage(rng, raw) if rng.random() < 0.25 else raw
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import struct
+import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -337,3 +338,18 @@ def test_a_long_line_may_hold_much_text_but_not_many_lists() -> None:
     many = f'{{"type": "Tokenize", "request_id": 1, "text": [{"[]," * 800_000}[]]}}'
     with pytest.raises(ProtocolError, match="parts"):
         codec.decode_command(many)
+
+
+@pytest.mark.parametrize("end", ['"}', "", "}"], ids=["whole", "open", "cut"])
+def test_a_long_text_of_escapes_is_counted_in_little_memory(end: str) -> None:
+    """An expression with a way back at each escape took 70 bytes for each."""
+    line = '{"type": "Tokenize", "request_id": 1, "text": "' + r"\n\"" * 1_000_000 + end
+    tracemalloc.start()
+    try:
+        with cpu_limit(20.0):
+            n_parts = codec._n_parts(line)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert 5 <= n_parts <= 8
+    assert peak < 4 * len(line)
