@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
 from pathlib import Path
@@ -12,9 +11,9 @@ from typing import Any, NoReturn
 import pytest
 
 from tests import idle
+from tests.signals import heed_signals
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # programs inherit what is ignored
+heed_signals()  # a shell's background job ignores SIGINT, one behind nohup SIGHUP
 
 _LOOKS = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.cycles.plan import draw
 from tests.cycles.run import Cycles
+from tests.signals import heed_signals
 
 
 def say(line: str) -> None:
@@ -27,6 +28,7 @@ def main() -> int:
     )
     parser.add_argument("--keep", action="store_true", help="keep the files of failed cycles")
     options = parser.parse_args()
+    heed_signals()
     folder = Path(tempfile.mkdtemp(prefix="ds4chat-cycles-"))
     cycles = Cycles(folder, keeps=options.keep)
     failed, n_screen, start = [], 0, time.monotonic()
