@@ -25,8 +25,8 @@ from ds4chat.smallfile import plain, read_toml
 
 MAX_FILE_BYTES = 1 << 20
 
-# Variables that start like a setting's and are none (the test suite reads them).
-_NOT_SETTINGS = frozenset({"DS4CHAT_UPDATE_SNAPSHOTS"})
+# Variables that start like a setting's and are none: the test suite and the build read them.
+_NOT_SETTINGS = frozenset({"DS4CHAT_UPDATE_SNAPSHOTS", "DS4CHAT_BUILD_CPU_BLAS"})
 _TABLES = frozenset({"keys"})  # of the settings file, read by the screen
 _PATH_VARIABLES = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 _TERMINAL_VARIABLES = (
@@ -199,7 +199,7 @@ def load(
     for origin, layer in layers:
         for name, (raw, where) in layer.items():
             if name not in table:
-                raise _unknown(where, name, table)
+                raise _unknown(where, name, origin, table)
             values[name] = table[name].parse(raw, where)
             origins[name] = origin
     return Settings(**values, origins=origins)
@@ -208,9 +208,15 @@ def load(
 _Layer = dict[str, tuple[object, str]]
 
 
-def _unknown(where: str, name: str, known: Iterable[str]) -> SettingsError:
+def _unknown(where: str, name: str, origin: Origin, known: Iterable[str]) -> SettingsError:
+    """Names the nearest one, as it is written in that layer."""
     near = nearest(name, known)
-    hint = f"Did you mean {near!r}?" if near else "`ds4chat --help` lists the settings."
+    is_variable = origin is Origin.ENVIRONMENT
+    if near:
+        hint = f"Did you mean {ENV_PREFIX + near.upper() if is_variable else repr(near)}?"
+    else:
+        hint = "`ds4chat --help` lists the settings."
+        hint = f"Unset it: `unset {where}`. {hint}" if is_variable else hint
     return SettingsError(f"{where}: unknown setting {name!r:.60}", hint)
 
 

@@ -15,6 +15,7 @@ ENV_PREFIX = "DS4CHAT_"
 _MAX_INT = (1 << 63) - 1
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
+_ALIKE = 0.6  # share of common letters from which on one word may be meant by another
 
 Value = bool | int | float | str | None
 
@@ -69,7 +70,8 @@ class Row:
         wanted = " | ".join(self.choices) or words[self.kind]
         if self.bounds is not None:
             low, high = self.bounds
-            wanted += f" from {low:g}" + (f" to {high:g}" if math.isfinite(high) else "")
+            wanted += f" from {_number(low)}"
+            wanted += f" to {_number(high)}" if math.isfinite(high) else ""
         return wanted + (", or auto" if self.is_optional else "")
 
     def _typed(self, raw: object) -> Value:
@@ -99,7 +101,12 @@ class Row:
         return SettingsError(f"{where}: {shown(raw)} is not {self.wanted}", hint)
 
 
+def _number(value: float) -> str:
+    """A number as it can be typed, every digit of a whole one."""
+    return f"{int(value)}" if value == int(value) else f"{value:g}"
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The known word that is most like `word`, or an empty string."""
-    found = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.5)
+    found = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=_ALIKE)
     return found[0] if found else ""

@@ -121,6 +121,33 @@ def test_a_bad_variable_names_itself() -> None:
         settings.load(environ={"DS4CHAT_TMP": "2"})
 
 
+@pytest.mark.parametrize(
+    ("variable", "hint"),
+    [
+        ("DS4CHAT_POLCY", "Did you mean DS4CHAT_POLICY?"),
+        ("DS4CHAT_NONSENSE", "Unset it: `unset DS4CHAT_NONSENSE`."),
+    ],
+)
+def test_an_unknown_variable_names_the_nearest_variable_or_none(
+    variable: str, hint: str
+) -> None:
+    with pytest.raises(SettingsError) as caught:
+        settings.load(environ={variable: "x"})
+    assert caught.value.hint.startswith(hint)
+
+
+def test_the_variables_of_the_build_and_the_tests_are_no_settings() -> None:
+    others = {"DS4CHAT_BUILD_CPU_BLAS": "0", "DS4CHAT_UPDATE_SNAPSHOTS": "1"}
+    assert settings.load(environ=others) == settings.Settings()
+
+
+def test_bounds_are_numbers_that_can_be_typed() -> None:
+    with pytest.raises(SettingsError, match="a whole number from 0 to 9223372036854775807"):
+        settings.load({"seed": "x"})
+    with pytest.raises(SettingsError, match="a number from 0 to 1048576"):
+        settings.load({"kv_budget": "x"})
+
+
 def test_a_bad_flag_names_itself() -> None:
     with pytest.raises(SettingsError, match="--ctx: 'many' is not a whole number"):
         settings.load({"ctx": "many"}, environ={})
