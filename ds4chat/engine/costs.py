@@ -16,6 +16,11 @@ _MAX_AGE = 256
 """Passes after which a time is out of date: the context, or the chat, is another by then."""
 _MIN_SAMPLES = 3
 """Uncalibrated plain steps that make a plain rate."""
+_FIRST_GAP = 16
+_LAST_GAP = 128
+"""Passes without a plain step after which one is timed again. The first gap stands behind a
+single time, which may have met a stall; each further time in the median doubles it. A plain
+step in 128 costs a winning reply well below a percent."""
 
 
 @dataclass(slots=True)
@@ -27,19 +32,23 @@ class _Times:
 
     samples: deque[tuple[int, float]] = field(default_factory=lambda: deque(maxlen=_KEPT))
     is_warm: bool = False  # the first uncalibrated pass may compile kernels: it is not counted
-    is_calibrated: bool = False
+    n_added: int = 0
 
     def add(self, tick: int, seconds: float) -> None:
         if not self.is_warm:
             self.is_warm = True
             return
-        if not self.is_fresh(tick):
-            self.samples.clear()
-            self.is_calibrated = False
+        while self.samples and tick - self.samples[0][0] > _MAX_AGE:
+            self.samples.popleft()
         self.samples.append((tick, seconds))
+        self.n_added += 1
 
     def is_fresh(self, tick: int) -> bool:
-        return bool(self.samples) and tick - self.samples[-1][0] <= _MAX_AGE
+        return bool(self.samples) and self.n_waited(tick) <= _MAX_AGE
+
+    def n_waited(self, tick: int) -> int:
+        """Passes since the newest time."""
+        return tick - self.samples[-1][0]
 
     @property
     def median_s(self) -> float:
@@ -103,11 +112,17 @@ class CostModel:
 
     @property
     def n_plain_wanted(self) -> int:
-        """How many plain steps should be timed before the plain rate can be trusted."""
+        """How many plain steps should be timed before the plain rate can be trusted.
+
+        What rests on few times, a calibration among them, is soon tried again: drafting that is
+        measured against one stalled step would look like a gain for ever.
+        """
         times = self._rows.get(1)
-        if times is None or not times.is_fresh(self._tick):
-            return _MIN_SAMPLES
-        return 0 if times.is_calibrated else max(0, _MIN_SAMPLES - len(times.samples))
+        n_more = _MIN_SAMPLES - (0 if times is None else times.n_added)
+        if times is None or n_more > 0:
+            return n_more
+        gap = min(_LAST_GAP, _FIRST_GAP << (len(times.samples) - 1))
+        return int(times.n_waited(self._tick) >= gap)
 
     def pass_s(self, rows: int) -> float | None:
         """Give T(rows) in seconds: measured, else interpolated; None if nothing was timed.
@@ -140,9 +155,9 @@ def is_usable(seconds: float) -> bool:
 
 
 def _calibrated(tick: int, seconds: float) -> _Times:
-    times = _Times(is_warm=True, is_calibrated=True)
+    times = _Times(is_warm=True)
     times.add(tick, seconds)
-    times.is_calibrated = True
+    times.n_added = _MIN_SAMPLES  # enough to begin with
     return times
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import pytest
 
@@ -83,9 +84,29 @@ def test_old_times_are_forgotten_but_for_the_plain_step() -> None:
         costs.note(2, 0.03)
     assert costs.pass_s(6) == pytest.approx(0.07)  # on the line through 1 and 2 rows
     assert costs.plain_step_s == 0.02
-    assert costs.n_plain_wanted == 3
+    assert costs.n_plain_wanted == 1
     costs.note(1, 0.05)
     assert costs.plain_step_s == 0.05  # the old one no longer counts
+
+
+def test_the_fewer_plain_steps_were_timed_the_sooner_one_is_wanted() -> None:
+    costs, places = measured({1: 0.02}), []
+    for place in range(600):
+        if costs.n_plain_wanted:
+            places.append(place)
+            costs.note(1, 0.02)
+        else:
+            costs.note(6, 0.03)
+    gaps = [b - a for a, b in pairwise([0, *places])]
+    assert gaps[:3] == [16, 32 + 1, 64 + 1]
+    assert max(gaps) <= 128 + 1
+    assert len(places) <= 10
+
+
+def test_a_lone_plain_step_that_met_a_stall_is_outvoted_by_the_next_one() -> None:
+    costs = measured({1: 0.5})
+    costs.note(1, 0.02)
+    assert costs.plain_step_s == 0.02
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, math.nan, math.inf])

@@ -73,7 +73,8 @@ def test_what_wins_is_drafted_whole_and_never_parked() -> None:
     world = World()
     scheduler = world.scheduler()
     world.run(scheduler, 200)
-    assert set(world.log) == {5}
+    assert {k for k in world.log if k >= 0} == {5}
+    assert world.log.count(-1) <= 4  # to measure plain again
     assert scheduler.drain_events() == []
 
 
@@ -227,9 +228,23 @@ def test_without_a_calibration_plain_steps_come_first() -> None:
 def test_the_plain_rate_is_measured_again_now_and_then() -> None:
     world = World()
     scheduler = world.scheduler()
-    world.run(scheduler, 300)
-    assert world.log.count(-1) == 3
-    assert world.log[257:260] == [-1, -1, -1]
+    world.run(scheduler, 600)
+    places = [place for place, k in enumerate(world.log) if k < 0]
+    assert places[0] == 16
+    assert max(b - a for a, b in pairwise(places)) <= 129
+    assert len(places) <= 10
+
+
+def test_one_stalled_measurement_of_the_plain_step_cannot_hold() -> None:
+    """Rounds lose, but against the one plain step that was timed they seem to win."""
+    world = World(plain_s=0.020, row_s=0.003, draft_s=0.017, accepts=1)
+    costs = world.costs()
+    costs.set_measured(1, 0.052)
+    scheduler = make_scheduler(SpecOptions(), block_size=5, costs=costs)
+    world.run(scheduler, 60)
+    assert costs.plain_step_s == 0.020
+    assert scheduler.state is SpecState.PARKED
+    assert world.log.index(-1) <= 16
 
 
 def test_when_plain_slows_with_the_context_it_finds_back() -> None:
@@ -272,7 +287,7 @@ def test_the_user_keeps_a_losing_drafter_on_for_one_reply() -> None:
 def test_one_stalled_round_does_not_park() -> None:
     world = World(accepts=1, row_s=0.001)
     scheduler = world.scheduler()
-    world.run(scheduler, 10)
+    world.run(scheduler, 5)
     scheduler.note_round(RoundOutcome(tested=5, accepted=5, draft_s=4.0, verify_s=9.0))
     world.run(scheduler, 10)
     assert -1 not in world.log
