@@ -60,7 +60,7 @@ class Journal:
         self._n_synced = n_bytes
         self._waiting: list[bytes] = [head] if head else []  # not in the file
         self._unsynced: list[bytes] = []  # in the file, perhaps not on the disk
-        self._has_told = False
+        self._is_failing = False
         self._is_over = False
         self._mutex = threading.RLock()
 
@@ -78,6 +78,11 @@ class Journal:
     def is_over(self) -> bool:
         """Whether another program has taken the session over."""
         return self._is_over
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether a write failed and the disk does not hold everything yet."""
+        return self._is_failing
 
     def append(self, line: bytes, *, sync: bool) -> None:
         """Write a line, and with `sync` have the disk hold it and all before it.
@@ -120,7 +125,7 @@ class Journal:
                 return
             try:
                 if not self._is_over and (self._waiting or self._unsynced):
-                    self._has_told = False
+                    self._is_failing = False
                     self._attempt(sync=True)
             finally:
                 os.close(self._fd)
@@ -136,14 +141,14 @@ class Journal:
             raise
         except OSError as error:
             self._roll_back()
-            if not self._has_told:
-                self._has_told = True
+            if not self._is_failing:
+                self._is_failing = True
                 failure = trouble("the session cannot be saved", self.path, error)
                 kept = "The chat goes on; saving is tried again with each turn."
                 failure.hint = f"{failure.hint} {kept}".strip()
                 raise failure from error
         else:
-            self._has_told = self._has_told and not sync
+            self._is_failing = self._is_failing and not sync
 
     def _write(self, *, sync: bool) -> None:
         if not self._lock.is_mine():

@@ -15,7 +15,7 @@ from ds4chat.errors import SessionFileError
 from ds4chat.protocol.events import Event, Notice, TurnFinished
 from ds4chat.protocol.types import FinishReason, Message, ThinkMode, Usage
 from ds4chat.store import codec, moves, snapshots
-from ds4chat.store.autosave import Writer
+from ds4chat.store.autosave import Autosaver, Writer
 from ds4chat.store.files import FileOps, trouble
 from ds4chat.store.journal import Journal
 from ds4chat.store.lock import Owner
@@ -96,6 +96,18 @@ class Session:
     def n_unwritten(self) -> int:
         """Lines that the disk does not hold yet."""
         return self._journal.n_unwritten if self._journal is not None else 0
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the disk refused something that it does not hold yet."""
+        return self._journal is not None and self._journal.is_failing
+
+    @property
+    def n_unsaved_turns(self) -> int:
+        """Turns of which the disk lacks at least a part."""
+        rest = self.entries[-self.n_unwritten :] if self.n_unwritten else []
+        ids = {getattr(entry.record, "turn_id", None) for entry in rest}
+        return len(ids - {None})
 
     @property
     def snapshots_dir(self) -> Path:
@@ -276,6 +288,13 @@ class Session:
     def flush(self) -> bool:
         """Try to write what waits; whether the disk holds everything now."""
         return self._writer is None or self._writer.retry()
+
+    def flush_soon(self) -> None:
+        """Have what waits tried again, without waiting where a thread writes."""
+        if isinstance(self._writer, Autosaver):
+            self._writer.retry_soon()
+        else:
+            self.flush()
 
     def content(self) -> bytes:
         """The whole transcript, also when its folder is gone."""

@@ -11,7 +11,6 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 
-from ds4chat import __version__
 from ds4chat.errors import SessionFileError
 from ds4chat.protocol.events import (
     Done,
@@ -28,45 +27,39 @@ from ds4chat.protocol.events import (
 from ds4chat.protocol.types import ModelInfo
 from ds4chat.settings import Settings
 from ds4chat.store import lock, moves
-from ds4chat.store.autosave import Autosaver
-from ds4chat.store.journal import TakenOverError
-from ds4chat.store.library import Library
 from ds4chat.store.records import (
     Asked,
-    Entry,
-    OptionsSet,
     Record,
     SystemSet,
     TurnEvent,
     Undone,
     is_kept,
 )
-from ds4chat.store.session import Session, utc_now
 from ds4chat.store.tree import Tree
-from ds4chat.tui import sessions_redraw, sessions_words
+from ds4chat.tui import (
+    sessions_opening,
+    sessions_options,
+    sessions_redraw,
+    sessions_words,
+)
 from ds4chat.tui.controller import ChatController, Phase
-from ds4chat.tui.problems import sentence
 from ds4chat.tui.sessions_hook import SessionsPlan
-from ds4chat.tui.sessions_kv import SessionSnapshots
-from ds4chat.tui.sessions_making import SessionMaker
+from ds4chat.tui.sessions_recording import DiskReports, SessionRecorder
 from ds4chat.tui.state import Turn
 
-ENDED = "ds4chat was ended during this reply"
-DIED = "ds4chat ended during this reply"
-TAKEN = "another window took the session over during this reply"
 
-Tell = Callable[[SessionFileError], None]
+def _asked(tree: Tree, turn: Turn) -> Asked:
+    return moves.ask(tree, turn.question, turn.think, turn.turn_id)
 
 
-class SessionDesk:
+class SessionDesk(SessionRecorder):
     """Keeps the chat. Runs on the screen's thread.
 
     Args:
         chat: the chat; the desk becomes its keeper.
         plan: where sessions lie.
         settings: what this start was asked for.
-        on_trouble: told of a failing disk, on another thread.
-        on_made: told on another thread that `settle` is to be called.
+        heard: told of disks, on other threads.
     """
 
     def __init__(
@@ -74,34 +67,13 @@ class SessionDesk:
         chat: ChatController,
         plan: SessionsPlan,
         settings: Settings | None,
-        on_trouble: Tell,
-        on_made: Callable[[], None],
+        heard: DiskReports,
     ) -> None:
-        self.chat = chat
-        self.plan = plan
+        super().__init__(chat, plan, heard)
         self.settings = settings
-        self.library = Library(plan.root, build=__version__)
-        self.session: Session | None = None
-        self.kv = SessionSnapshots(chat, self.recorded)
-        self._on_trouble = on_trouble
-        self._maker = SessionMaker(self.library, on_made)
-        self._tree = Tree()  # of what is not in a session yet
-        self._loose: list[Record] = []
         self._engine_build = ""
-        self._has_told = False
-        self._is_lost = False  # another window took the session over
         self._owes_differences = False
         chat.keeper = self
-
-    @property
-    def tree(self) -> Tree:
-        """The conversation as it is recorded."""
-        return self.session.tree if self.session is not None else self._tree
-
-    @property
-    def is_read_only(self) -> bool:
-        """Whether another window writes to the session."""
-        return self.session is not None and (self._is_lost or self.session.is_read_only)
 
     # What the chat tells.
 
@@ -124,23 +96,14 @@ class SessionDesk:
     def asked(self, turn: Turn) -> None:
         """Record a message, and make its session if there is none yet."""
         chat = self.chat
-        options = OptionsSet(
-            model=chat.info,
-            engine_build=self._engine_build,
-            sampling=chat.sampling,
-            spec=chat.spec,
-            max_tokens=chat.max_tokens,
-        )
+        options = sessions_options.in_force(chat, self._engine_build)
         if options != self.tree.options:
             self.record(options)
         if chat.conversation.system != self.tree.system:
             self.record(SystemSet(text=chat.conversation.system))
-        self._guard(self._compact)
-        self._guard(lambda: self.record(self._asked(turn)))
+        self.attempt_now(self._compact)
+        self.attempt_now(lambda: self.record(_asked(self.tree, turn)))
         self._make()
-
-    def _asked(self, turn: Turn) -> Asked:
-        return moves.ask(self.tree, turn.question, turn.think, turn.turn_id)
 
     def _compact(self) -> None:
         """Note which turns are no longer sent, or are sent again: on a branch of their own."""
@@ -165,12 +128,12 @@ class SessionDesk:
             parent = None if turn_id == self.tree.branch.start else turn.parent
             self.record(Undone(branch=self.tree.current, leaf=parent))
         else:
-            self._guard(lambda: self.record(moves.edit(self.tree, turn_id)))
+            self.attempt_now(lambda: self.record(moves.edit(self.tree, turn_id)))
         self.kv.restore(self.session, self.chat.info)
 
     def began_anew(self) -> None:
         """Leave the session; the next message begins another."""
-        self._leave()
+        self.leave()
 
     # What the engine tells.
 
@@ -207,98 +170,7 @@ class SessionDesk:
         else:
             self.kv.restore(self.session, info)
 
-    # Recording.
-
-    def record(self, record: Record) -> None:
-        """Take a record in; it is written soon."""
-        if self.is_read_only and not isinstance(record, TurnEvent):
-            return  # that was said: the transcript is another window's
-        try:
-            if self.session is not None:
-                self.session.append(record)
-                return
-            self._loose.append(record)
-            wrong = self._tree.apply(Entry(n=len(self._loose), at=utc_now(), record=record))
-            if wrong:
-                raise SessionFileError(f"the session was not changed: {wrong}")
-        except SessionFileError as error:
-            self._tell_unless_lost(error, self.session)
-
-    def recorded(self, session: Session, record: Record) -> None:
-        """Take a record of an earlier session in, if it is still open."""
-        try:
-            session.append(record)
-        except SessionFileError as error:
-            self._tell_unless_lost(error, session)
-
-    def _tell_unless_lost(self, error: SessionFileError, session: Session | None) -> None:
-        """Say what went wrong, but not that a session is read-only: its loss was said."""
-        is_lost = session is not None and session.is_read_only
-        if isinstance(error, TakenOverError) or not is_lost:
-            self.tell(error)
-
-    def break_off(self, message: str) -> None:
-        """End the running turn; what was written of it stays."""
-        if self.session is None or self.session.is_read_only:
-            return
-        try:
-            self.session.break_off(message)
-        except SessionFileError as error:
-            self.tell(error)
-
-    def tell(self, error: SessionFileError) -> None:
-        """Say what went wrong; the chat goes on."""
-        if isinstance(error, TakenOverError):
-            self.chat.say(sessions_words.lost(is_busy=self.chat.is_busy))
-        else:
-            self.chat.say(sentence(error.message, error.hint), "warning")
-        self.chat.view.show_now()
-
-    def _make(self) -> None:
-        """Begin to make the session if there is none."""
-        about = next((r.text for r in self._loose if isinstance(r, Asked)), "")
-        if self.session is None and about and not self._maker.is_at_it:
-            self._maker.begin(about)
-
-    def settle(self) -> None:
-        """Go on in the session that was made; a refusing disk is told of once a session."""
-        try:
-            session = self._maker.take()
-        except SessionFileError as error:
-            if not self._has_told:
-                self._has_told = True
-                hint = f"{error.hint} The chat goes on; each turn tries again.".strip()
-                self.tell(SessionFileError(f"this chat is not saved: {error.message}", hint))
-            return
-        if session is not None:
-            self.adopt_loose(session)
-            leaf = session.tree.leaf
-            if leaf is not None and leaf.finished is not None and not self.chat.is_busy:
-                self.kv.save(session, leaf.finished)
-
-    def adopt_loose(self, session: Session) -> None:
-        """Go on in a new session with what was said so far."""
-        loose, self._loose, self._tree = self._loose, [], Tree()
-        self.attach(session)
-        for record in loose:
-            self.record(record)
-
     # Changing sessions.
-
-    def attach(self, session: Session) -> None:
-        """Let this be the chat's session; the one before is left."""
-        if self.session is not session:
-            self._leave()
-        session.write_through(lambda journal: Autosaver(journal, self._on_trouble))
-        self.session = session
-        self._has_told = self._is_lost = False
-
-    def _leave(self) -> None:
-        self.settle()
-        session, self.session, self._is_lost = self.session, None, False
-        self._loose, self._tree = [], Tree()
-        if session is not None:
-            self.kv.leave(session)
 
     def open(self, name: str, *, takeover: bool = False) -> None:
         """Go on with a saved session.
@@ -314,22 +186,11 @@ class SessionDesk:
         self.kv.finish(name)
         session = self.library.open(name, takeover=takeover)
         self.attach(session)
-        leaf = session.tree.leaf
-        is_partial = leaf is not None and leaf.finished is None
-        if not session.is_read_only:
-            if not takeover:
-                self._guard(lambda: session.drop_snapshots((), "orphan"))
-            self.break_off(TAKEN if takeover else DIED)
-        system, self.chat.editing = self.chat.conversation.system, None
-        self.redraw()
-        sessions_words.announce(self.chat, session, system, self.settings)
-        if takeover and not session.is_read_only:
-            self.chat.say(sessions_words.taken(is_partial=is_partial))
-        if self.chat.phase is Phase.READY and self.chat.info is not None:
-            sessions_words.tell_model(self.chat, self.tree.options, self.chat.info)
-            self.kv.restore(session, self.chat.info, is_told=True)
-        else:
-            self._owes_differences = True
+        if not session.is_read_only and not takeover:
+            self.attempt_now(lambda: session.drop_snapshots((), "orphan"))
+        self._owes_differences = not sessions_opening.show(
+            self, session, self.settings, takeover=takeover
+        )
 
     def require_mine(self) -> None:
         """Refuse a change of a session that is read-only here. Raises SessionFileError."""
@@ -356,39 +217,3 @@ class SessionDesk:
         self.record(record)
         self.redraw()
         self.kv.restore(self.session, self.chat.info)
-
-    def attempt(self, work: Callable[[], object]) -> None:
-        """Do what may fail; the chat stops first, and hears of a failure."""
-        self.chat.when_idle(lambda: self._guard(work))
-
-    def _guard(self, work: Callable[[], object]) -> None:
-        try:
-            work()
-        except SessionFileError as error:
-            self.tell(error)
-
-    # The end.
-
-    def close(self) -> str:
-        """End the session; returns its name, empty if nothing was said.
-
-        Raises:
-            SessionFileError: something could not be written.
-        """
-        self.settle()
-        if self.session is None:
-            self._make()
-            made = self._maker.take()
-            if made is not None:
-                self.adopt_loose(made)
-        self._maker.close()
-        session, n_lost = self.session, 0
-        self.break_off(ENDED)
-        if session is not None and not session.is_read_only and not session.flush():
-            n_lost = session.n_unwritten
-        self._leave()
-        self.kv.finish()
-        self.library.keep_budget(self.plan.kv_budget_bytes)
-        if n_lost and session is not None:
-            raise SessionFileError(f"{n_lost} lines of {session.folder} could not be saved")
-        return session.name if session is not None and session.tree.turns else ""

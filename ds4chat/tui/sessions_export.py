@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 from ds4chat import paths
 from ds4chat.errors import SessionFileError
 from ds4chat.protocol.types import Source
-from ds4chat.smallfile import write_whole
+from ds4chat.smallfile import free_name, write_whole
 from ds4chat.store import export
 from ds4chat.store.export.look import Look
 from ds4chat.store.files import trouble
@@ -37,7 +36,9 @@ def write(tree: Tree, name: str, path: Path, *, is_folder: bool = False) -> None
     try:
         write_whole(path, text, is_new=True)
     except FileExistsError as error:
-        raise SessionFileError(f"{path}: it is there already", _example(_free(path))) from error
+        raise SessionFileError(
+            f"{path}: it is there already", _example(free_name(path))
+        ) from error
     except OSError as error:
         raise trouble("cannot be written", path, error) from error
 
@@ -51,36 +52,30 @@ def _check(path: Path, name: str, *, is_folder: bool) -> str:
     file = path.name if path.suffix.lower() in export.SUFFIXES else f"{name}.md"
     if path.is_dir():
         raise SessionFileError(
-            f"{path}: a folder; an export is a file", _example(_free(path / file))
+            f"{path}: a folder; an export is a file", _example(free_name(path / file))
         )
     if is_folder:
         raise SessionFileError(
             f"{path}/: a folder that is not there; an export is a file",
-            _example(_free(path.with_name(f"{path.name}.md"))),
+            _example(free_name(path.with_name(f"{path.name}.md"))),
         )
     if not path.parent.is_dir():
         what = "is a file, not a folder" if path.parent.exists() else "is not there"
         raise SessionFileError(
-            f"{path}: the folder {path.parent} {what}", _example(_free(Path(file)))
+            f"{path}: the folder {path.parent} {what}", _example(free_name(Path(file)))
         )
     kind = export.SUFFIXES.get(path.suffix.lower())
     if kind is None:
         what = f"the suffix {path.suffix!r} names no format" if path.suffix else "no suffix"
         raise SessionFileError(
             f"{path}: {what}; there are {', '.join(export.SUFFIXES)}",
-            _example(_free(path.with_name(f"{path.stem}.md"))),
+            _example(free_name(path.with_name(f"{path.stem}.md"))),
         )
     return kind
 
 
 def _example(path: Path) -> str:
     return f"For example: /export {path}"
-
-
-def _free(path: Path) -> Path:
-    """That path, or one with a number where something lies there already."""
-    numbered = (path.with_name(f"{path.stem}-{n}{path.suffix}") for n in itertools.count(2))
-    return path if not path.exists() else next(p for p in numbered if not p.exists())
 
 
 def look_of(theme_name: str) -> Look:

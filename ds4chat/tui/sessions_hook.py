@@ -38,6 +38,10 @@ class Keeper(Protocol):
     def is_read_only(self) -> bool:
         """Whether another window writes to the session."""
 
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether the disk refused something of this chat that it does not hold yet."""
+
     def may_ask(self) -> bool:
         """Whether a message may be sent; says why not."""
 
@@ -65,6 +69,7 @@ class NoKeeper:
     """Keeps nothing."""
 
     is_read_only = False
+    is_unsaved = False
 
     def may_ask(self) -> bool:
         """Always."""

@@ -52,6 +52,17 @@ class Adopting(Protocol):
     max_tokens: int | None
 
 
+def in_force(chat: ChatController, engine_build: str) -> OptionsSet:
+    """The model and the options of the next reply."""
+    return OptionsSet(
+        model=chat.info,
+        engine_build=engine_build,
+        sampling=chat.sampling,
+        spec=chat.spec,
+        max_tokens=chat.max_tokens,
+    )
+
+
 def adopt(chat: Adopting, saved: OptionsSet, settings: Settings | None) -> list[str]:
     """Take the session's settings over, except those named on the command line.
 

@@ -22,7 +22,7 @@ from ds4chat.tui.app import Ds4ChatApp
 from ds4chat.tui.controller import Phase
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.sessions import SessionsScreen
-from ds4chat.tui.sessions_desk import TAKEN
+from ds4chat.tui.sessions_opening import TAKEN
 from tests.pilot.conftest import OpenChat
 from tests.pilot.driver import Chat
 from tests.pilot.keeping import LONG, SCRIPT, desk_of, kept, on_disk, saved

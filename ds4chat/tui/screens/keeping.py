@@ -11,7 +11,9 @@ from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.preferences import PreferenceScreen
 from ds4chat.tui.screens.sessions import SessionsScreen
 from ds4chat.tui.sessions_desk import SessionDesk
+from ds4chat.tui.sessions_recording import DiskReports
 
+SAVE_AGAIN_S = 5.0  # how often a disk that refused is tried again
 REWIND_ARMED_S = 1.0  # how long the first of two Esc counts
 
 
@@ -27,12 +29,17 @@ class SessionMade(Message):
     """A session was made or refused. Posted from the thread that made it."""
 
 
+class SessionRelief(Message):
+    """After a trouble all is written. Posted from the thread that writes."""
+
+
 class KeepingScreen(PreferenceScreen):
     """Opens sessions and says what goes wrong with them."""
 
     _desk: SessionDesk | None = None
     _n_asked = 0
     _is_rewind_armed = False
+    _is_saving_again = False
 
     @property
     def sessions(self) -> SessionDesk | None:
@@ -42,9 +49,12 @@ class KeepingScreen(PreferenceScreen):
     def keep_sessions(self, options: ChatOptions) -> None:
         """Keep this chat, if sessions have a place."""
         if options.sessions is not None:
-            self._desk = SessionDesk(
-                self.chat, options.sessions, options.settings, self._trouble, self._made
+            heard = DiskReports(
+                on_trouble=lambda error: self._post(SessionTrouble(error)),
+                on_made=lambda: self._post(SessionMade()),
+                on_relief=lambda: self._post(SessionRelief()),
             )
+            self._desk = SessionDesk(self.chat, options.sessions, options.settings, heard)
 
     def kept(self, event: Event) -> bool:
         """Let the session take an event in first; True: it is not for the chat."""
@@ -61,7 +71,12 @@ class KeepingScreen(PreferenceScreen):
     def resume_first(self) -> None:
         """Open the session that was named at the start, once the transcript has a width."""
         desk = self.sessions
-        if desk is None or not desk.plan.resume:
+        if desk is None:
+            return
+        if not self._is_saving_again:
+            self._is_saving_again = True
+            self.set_interval(SAVE_AGAIN_S, self._save_again)
+        if not desk.plan.resume:
             return
         if self.transcript.size.width:
             self.transcript.call_later(desk.attempt, lambda: _open_first(desk))
@@ -98,22 +113,26 @@ class KeepingScreen(PreferenceScreen):
     def _disarm_rewind(self) -> None:
         self._is_rewind_armed = False
 
-    def _trouble(self, error: SessionFileError) -> None:
+    def _post(self, message: Message) -> None:
         try:
-            self.post_message(SessionTrouble(error))
+            self.post_message(message)
         except RuntimeError:
-            return  # the loop is closed: the screen is gone
-
-    def _made(self) -> None:
-        try:
-            self.post_message(SessionMade())
-        except RuntimeError:
-            return  # the end of the chat takes the session itself
+            return  # the loop is closed: the end of the chat sees to the session itself
 
     def on_session_made(self) -> None:
         """Go on in the session that was made."""
         if self.sessions is not None:
             self.sessions.settle()
+
+    def on_session_relief(self) -> None:
+        """Say that saving works again."""
+        if self.sessions is not None:
+            self.sessions.relieved()
+
+    def _save_again(self) -> None:
+        """Try again what a disk refused; it may have room by now."""
+        if self.sessions is not None and self.sessions.is_unsaved:
+            self.sessions.save_soon()
 
     def on_session_trouble(self, message: SessionTrouble) -> None:
         """Say that the disk fails."""

@@ -36,6 +36,8 @@ def parts(chat: ChatController) -> list[tuple[int, str]]:
     found.append((3, f"ctx {units.tokens(chat.n_context)}/{units.tokens(info.ctx)}"))
     if chat.keeper.is_read_only:
         found.append((0, "read-only"))
+    if chat.keeper.is_unsaved:
+        found.append((0, "not saved"))
     if chat.can_restart:
         found.append((0, str(chat.phase)))
     return found
