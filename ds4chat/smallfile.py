@@ -8,6 +8,7 @@ Knows nothing of what the files are for.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import re
 import stat
@@ -127,6 +128,12 @@ def write_whole(path: Path, text: str, *, is_new: bool = False) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def free_name(path: Path) -> Path:
+    """That path, or one with a number where something lies there already."""
+    numbered = (path.with_name(f"{path.stem}-{n}{path.suffix}") for n in itertools.count(2))
+    return next(p for p in itertools.chain((path,), numbered) if not os.path.lexists(p))
 
 
 def plain(text: object, limit: int = 400) -> str:

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ds4chat import __version__, settings
-from ds4chat.cli import completion
-from ds4chat.settings_row import Row, nearest
+from ds4chat.cli import completion, vocabulary
+from ds4chat.cli.parser import Parser, first_flag, no_option
+from ds4chat.settings_row import Row
 
 COMMANDS = ("inspect", "bench", "race", "sessions", "doctor")
 """Subcommands: modules of this package with a function `run(argv) -> exit status`."""
@@ -85,7 +86,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 def parse(argv: Sequence[str]) -> Arguments:
     """Read the command line; exits with status 2 on a flag that does not exist."""
-    parser = _parser()
+    parser = make_parser()
     known, rest = parser.parse_known_args(argv)
     if rest:
         parser.error(_not_understood(known.positional, rest))
@@ -125,12 +126,10 @@ def parse(argv: Sequence[str]) -> Arguments:
 
 def _not_understood(word: str | None, rest: Sequence[str]) -> str:
     """What is wrong with words that no flag took, and what was meant."""
-    flag = next((part for part in rest if part.startswith("-") and part != "-"), None)
+    flag = first_flag(rest)
     if flag is not None:
-        name = flag.partition("=")[0]
-        near = nearest(name, [n for f in flag_table() for n in f.names])
-        meant = f"did you mean {near}?" if near else "`ds4chat --help` lists them"
-        return f"there is no option {name!r:.60}: {meant}"
+        known = [name for action in make_parser().actions for name in action.option_strings]
+        return no_option(flag, known, "ds4chat")
     command = meant_command(word or "")
     if command:
         line = shlex.join([command, *rest])
@@ -144,28 +143,9 @@ def meant_command(word: str) -> str:
     return found[0] if found else ""
 
 
-def flag_table() -> list[completion.Flag]:
-    """Every flag of the program, for shell completion."""
-    choices = {row.name: row.choices for row in settings.rows()}
-    return [
-        completion.Flag(
-            names=tuple(action.option_strings),
-            doc=_unescaped(action.help),
-            values=tuple(action.choices or ()) or _choices(action, choices),
-            takes_value=action.nargs != 0,
-            takes_file=action.metavar == "FILE",
-        )
-        for action in _parser()._actions  # argparse has no public list
-        if action.option_strings
-    ]
-
-
-def _choices(action: argparse.Action, known: dict[str, tuple[str, ...]]) -> tuple[str, ...]:
-    return known.get(action.dest, ()) if action.nargs != 0 else ()
-
-
-def _unescaped(text: str | None) -> str:
-    return (text or "").replace("%%", "%")
+def flag_table() -> tuple[completion.Flag, ...]:
+    """Every flag of the program itself."""
+    return vocabulary.flags_of(make_parser())
 
 
 _OWN = (
@@ -175,10 +155,11 @@ _OWN = (
 )  # fmt: skip
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def make_parser() -> Parser:
+    """The parser of the program's own options; `positional` is the model."""
+    parser = Parser(
         prog="ds4chat", usage=USAGE, description=DESCRIPTION, epilog=EPILOG,
-        formatter_class=_Formatter, allow_abbrev=False,
+        formatter_class=_Formatter, takes_rest=True,
     )  # fmt: skip
     parser.add_argument("positional", nargs="?", metavar="MODEL", help="main GGUF file")
     _add_own(parser)

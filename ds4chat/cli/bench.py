@@ -20,6 +20,7 @@ from ds4chat.cli import (
     bench_ui,
     bench_verify,
 )
+from ds4chat.cli.parser import Parser
 
 _OF_A_MODEL = {
     module.BENCH.name: module
@@ -29,7 +30,7 @@ _OF_A_MODEL = {
 
 def run(argv: Sequence[str]) -> int:
     """Run one benchmark and print its result."""
-    options = _parse(argv)
+    options = make_parser().parse_args(argv)
     if options.what in _OF_A_MODEL:
         return bench_engine.run(_OF_A_MODEL[options.what].BENCH, options)
     if options.what == "kernels":
@@ -57,9 +58,10 @@ def run(argv: Sequence[str]) -> int:
     return 0 if result["holds"] else 1
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="ds4chat bench", description="Measure this machine.")
-    kinds = parser.add_subparsers(dest="what", required=True, metavar="WHAT")
+def make_parser() -> Parser:
+    """The arguments of the command."""
+    parser = Parser(prog="ds4chat bench", description="Measure this machine.")
+    kinds = parser.add_kinds()
     opening = kinds.add_parser("open", help="open a model file of Flash's size")
     opening.add_argument("--repeat", type=_positive, default=5, help="how often (default 5)")
     opening.add_argument("--json", action="store_true", help="print JSON")
@@ -75,7 +77,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     bench_kernels.add_parser(kinds.add_parser("kernels", help=bench_kernels.TITLE))
     for name, module in _OF_A_MODEL.items():
         module.add_parser(kinds.add_parser(name, help=module.BENCH.title))
-    return parser.parse_args(argv)
+    return parser
 
 
 def _positive(text: str) -> int:

@@ -33,8 +33,12 @@ from ds4chat.cli.doctor_finding import (
 )
 from ds4chat.cli.doctor_program import check_program, check_settings
 from ds4chat.cli.doctor_terminal import TerminalFacts, check_terminal
+from ds4chat.cli.parser import Parser
 from ds4chat.errors import SettingsError
 
+USAGE = (
+    "ds4chat doctor [MODEL] [--json] [--report [FILE]] [--kernels] [--sessions DIR] [settings]"
+)
 DESCRIPTION = "Check this machine, the installation, settings, model files and sessions."
 EPILOG = """\
 --model, --support, --backend and --ctx say what to check; without them it is what
@@ -52,7 +56,7 @@ def run(argv: Sequence[str]) -> int:
     Raises:
         SettingsError: the report cannot be written.
     """
-    found = vars(_parser().parse_args(argv))
+    found = vars(make_parser().parse_args(argv))
     own = {name: found.pop(name) for name in _OWN}
     if own["positional"] is not None:
         found["model"] = own["positional"]
@@ -69,9 +73,10 @@ def run(argv: Sequence[str]) -> int:
     return 1 if has_failed(findings) else 0
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ds4chat doctor", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False,
+def make_parser() -> Parser:
+    """The arguments of the command."""
+    parser = Parser(
+        prog="ds4chat doctor", usage=USAGE, description=DESCRIPTION, epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     add = parser.add_argument

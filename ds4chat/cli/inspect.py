@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ds4chat import sizes
+from ds4chat.cli import models
+from ds4chat.cli.parser import Parser
 from ds4chat.draft.binding import read_draft
 from ds4chat.draft.metadata import (
     count_stages,
@@ -41,7 +43,7 @@ _SUPPORT_WORDS = ("dspark", "dflash")
 
 def run(argv: Sequence[str]) -> int:
     """Run the command; see the module's docstring for the exit status."""
-    options = _parse(argv)
+    options = make_parser().parse_args(argv)
     try:
         report = inspect(options.file, options.pair)
         if options.tensors:
@@ -49,16 +51,15 @@ def run(argv: Sequence[str]) -> int:
         if options.sha256:
             report["sha256"] = _on_file(options.file, _hash_parts)
     except ModelFileError as error:
-        return _refuse(options, error)
+        return _refuse(options, _with_nearest(options, error))
     print(json.dumps(report, indent=2) if options.json else _render(report))
     return 1 if report["problems"] else 0
 
 
-def _parse(argv: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="ds4chat inspect",
-        description="Show what a GGUF file holds and check it.",
-        allow_abbrev=False,
+def make_parser() -> Parser:
+    """The arguments of the command."""
+    parser = Parser(
+        prog="ds4chat inspect", description="Show what a GGUF file holds and check it."
     )
     parser.add_argument("file", type=Path, metavar="FILE", help="a model or support file")
     parser.add_argument(
@@ -69,7 +70,15 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--sha256", action="store_true", help="hash the whole file (minutes for a large one)"
     )
-    return parser.parse_args(argv)
+    return parser
+
+
+def _with_nearest(options: argparse.Namespace, error: ModelFileError) -> ModelFileError:
+    """The error, for a path that leads nowhere with the file that was meant."""
+    if isinstance(error.__cause__, FileNotFoundError):
+        missing = [path for path in (options.file, options.pair) if path and not path.exists()]
+        error.hint = models.meant_file(missing[0]) if missing else error.hint
+    return error
 
 
 def _refuse(options: argparse.Namespace, error: ModelFileError) -> int:

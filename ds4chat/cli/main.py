@@ -23,6 +23,7 @@ from ds4chat.cli import (
     prompts,
     session_lines,
     start,
+    vocabulary,
 )
 from ds4chat.cli.arguments import Arguments
 from ds4chat.cli.printers import JsonPrinter, Printer, TextPrinter
@@ -75,8 +76,7 @@ def _dispatch(words: list[str], make_link: MakeLink) -> int:
         return int(command.run(words[1:]))
     given = arguments.parse(words)
     if given.completion is not None:
-        table = arguments.flag_table()
-        print(completion.script(given.completion, table, arguments.COMMANDS), end="")
+        print(completion.script(given.completion, vocabulary.program()), end="")
         return EXIT_OK
     dirs = paths.UserDirs.from_variables(settings.path_variables())
     values = settings.load(given.given, config_file=dirs.config_file)

@@ -91,12 +91,12 @@ def check_readable(path: Path, what: str) -> None:
     if path.is_dir():
         raise SettingsError(f"{what} {path}: a folder", "Name the GGUF file in it.")
     if not path.exists():
-        raise SettingsError(f"{what} {path}: there is no such file", _meant(path))
+        raise SettingsError(f"{what} {path}: there is no such file", meant_file(path))
     if not os.access(path, os.R_OK):
         raise SettingsError(f"{what} {path}: not readable for you", "Check its permissions.")
 
 
-def _meant(path: Path) -> str:
+def meant_file(path: Path) -> str:
     """What to do about a path that leads nowhere."""
     command = meant_command(str(path))
     if command:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ds4chat import paths, settings
 from ds4chat.cli import arguments, chat, keep, models, start
+from ds4chat.cli.parser import Parser
 from ds4chat.cli.printers import harmless
 from ds4chat.cli.start import Start
 from ds4chat.cli.talk import StoppedError, Talk
@@ -38,6 +39,7 @@ from ds4chat.tui.race.ask import (
     DEFAULT_MAX_TOKENS,
     OWN_LABEL,
     RaceAsk,
+    check_preset,
     conversation,
     prompt_of,
 )
@@ -52,8 +54,10 @@ if TYPE_CHECKING:
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 128 + signal.SIGINT
 DEFAULT_PRESET = "code"
+REPLACES = "--force replaces it."
 REPORT_EVERY = 32  # tokens of both lanes between two lines on standard error
 
+USAGE = "ds4chat race [PRESET | PROMPT] [--card FILE [--force]] [--json] [settings]"
 DESCRIPTION = "One prompt in two lanes of one engine: plain decoding against speculation."
 EPILOG = "presets:\n" + "\n".join(
     f"  {preset.name:<7} {preset.case:<10} {preset.why}" for preset in PRESETS.values()
@@ -69,11 +73,11 @@ def run(argv: Sequence[str], make_link: MakeLink = EngineProcess) -> int:
         SettingsError: the arguments cannot be used.
         Ds4Error: the model cannot be opened.
     """
-    found = vars(_parser().parse_args(argv))
-    own = {name: found.pop(name) for name in ("what", "card", "json")}
-    words = " ".join(own["what"]) or DEFAULT_PRESET
-    if own["card"] is not None:
-        files.check_card_name(own["card"])
+    found = vars(make_parser().parse_args(argv))
+    own = {name: found.pop(name) for name in ("what", "card", "force", "json")}
+    words = _words(own["what"])
+    card = Card(name=own["card"], replaces=own["force"])
+    card.check()
     dirs = paths.UserDirs.from_variables(settings.path_variables())
     values = settings.load(found, config_file=dirs.config_file)
     pair = models.choose(values, paths.nano_dir())
@@ -89,17 +93,48 @@ def run(argv: Sequence[str], make_link: MakeLink = EngineProcess) -> int:
     log_path = dirs.log_dir() / "engine.log"
     link = make_link(log_path)
     if not own["json"] and _is_screen():
-        leave = _Leave(own["card"])
+        leave = _Leave(card)
         return chat.open_chat(
             link, how, values, log_path, first_command=f"/race {words}", on_exit=leave
         )
     printer = JsonLines(sys.stdout) if own["json"] else TextLines(sys.stdout, sys.stderr)
-    return race_in_lines(link, how, words, printer, own["card"])
+    return race_in_lines(link, how, words, printer, card)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ds4chat race", description=DESCRIPTION, epilog=EPILOG, allow_abbrev=False,
+def _words(typed: Sequence[str]) -> str:
+    """What to race: a preset or a prompt. Raises SettingsError for an empty prompt."""
+    words = " ".join(typed) if typed else DEFAULT_PRESET
+    if not words.strip():
+        raise SettingsError("the prompt is empty", f"Presets: {', '.join(PRESETS)}.")
+    check_preset(words)
+    return words
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """Where the speed card goes; `name` None: nowhere. `replaces`: it may be there already."""
+
+    name: str | None = None
+    replaces: bool = False
+
+    def check(self) -> None:
+        """Refuse a name before anything is measured. Raises SettingsError."""
+        if self.name is not None:
+            path = files.check_card_name(self.name)
+            if not self.replaces:
+                files.check_new(path, REPLACES)
+
+    def save(self, card: SpeedCard) -> None:
+        """Write it and say where. Raises SettingsError."""
+        if self.name is not None:
+            path = files.save_card(card, self.name, replaces=self.replaces, hint=REPLACES)
+            print(f"ds4chat: the speed card is in {path}", file=sys.stderr)
+
+
+def make_parser() -> Parser:
+    """The arguments of the command."""
+    parser = Parser(
+        prog="ds4chat race", usage=USAGE, description=DESCRIPTION, epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument(
@@ -109,6 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--card", metavar="FILE", help="write the speed card: FILE.svg, .txt or .json"
     )
+    parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
     parser.add_argument("--json", action="store_true", help="JSON Lines, the card last")
     arguments.add_settings(parser)
     return parser
@@ -121,8 +157,8 @@ def _is_screen() -> bool:
 class _Leave:
     """After the screen: write the card, print it, and decide the exit status."""
 
-    def __init__(self, card_name: str | None) -> None:
-        self._card_name = card_name
+    def __init__(self, card: Card) -> None:
+        self._card = card
 
     def __call__(self, app: Ds4ChatApp) -> int:
         """Look at the last race of `app`."""
@@ -130,7 +166,7 @@ class _Leave:
             card = app.chat_screen.speed_card()
         except SettingsError:
             return EXIT_OK  # left before the end of a race
-        return _conclude(card, TextLines(sys.stdout, sys.stderr), self._card_name)
+        return _conclude(card, TextLines(sys.stdout, sys.stderr), self._card)
 
 
 class TextLines:
@@ -202,10 +238,11 @@ class JsonLines:
 
 
 Lines = TextLines | JsonLines
+NO_CARD = Card()
 
 
 def race_in_lines(
-    link: EngineLink, how: Start, words: str, printer: Lines, card_name: str | None = None
+    link: EngineLink, how: Start, words: str, printer: Lines, where: Card = NO_CARD
 ) -> int:
     """Race without a screen; returns the exit status. An interrupt ends it with what it has.
 
@@ -227,7 +264,7 @@ def race_in_lines(
             race.start()
             was_interrupted = _watch(talk, desk, race, printer)
             card = desk.card(race, info, how.load.support_path)
-            status = _conclude(card, printer, card_name)
+            status = _conclude(card, printer, where)
     except StoppedError as stopped:
         return stopped.status
     if race.phase is Phase.FAILED:
@@ -275,9 +312,7 @@ def _watch(talk: Talk, desk: RaceDesk, race: Race, printer: Lines) -> bool:
     return was_interrupted
 
 
-def _conclude(card: SpeedCard, printer: Lines, card_name: str | None) -> int:
+def _conclude(card: SpeedCard, printer: Lines, where: Card) -> int:
     printer.card(card)
-    if card_name is not None:
-        path = files.save_card(card, card_name)
-        print(f"ds4chat: the speed card is in {path}", file=sys.stderr)
+    where.save(card)
     return EXIT_FAILED if card.verdict.outcome is Outcome.DIFFERENT else EXIT_OK

@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ds4chat import paths, settings
+from ds4chat.cli.parser import Parser
 from ds4chat.errors import Ds4Error, SessionFileError
 from ds4chat.protocol.types import Source
 from ds4chat.sizes import size
@@ -34,7 +35,7 @@ _UNITS = ((86_400, "d"), (3_600, "h"), (60, "min"))
 
 def run(argv: Sequence[str]) -> int:
     """Run one of the commands; see the module's docstring for the exit status."""
-    options = _parser().parse_args(argv)
+    options = make_parser().parse_args(argv)
     try:
         library = Library(options.sessions or _usual_folder())
         command: Callable[[Library, argparse.Namespace], None] = options.command
@@ -51,19 +52,16 @@ def _usual_folder() -> Path:
     return paths.UserDirs.from_variables(settings.path_variables()).sessions_dir()
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="ds4chat sessions",
-        description="List and manage saved sessions.",
-        allow_abbrev=False,
-    )
+def make_parser() -> Parser:
+    """The arguments of the command."""
+    parser = Parser(prog="ds4chat sessions", description="List and manage saved sessions.")
     where = "where they lie (default: your data folder)"
     parser.add_argument("--sessions", type=Path, metavar="DIR", help=where)
-    kinds = parser.add_subparsers(required=True, metavar="WHAT")
+    kinds = parser.add_kinds()
 
     def add(name: str, command: Callable[[Library, argparse.Namespace], None], words: str,
-            *names: str) -> argparse.ArgumentParser:  # fmt: skip
-        found = kinds.add_parser(name, help=words, description=words, allow_abbrev=False)
+            *names: str) -> Parser:  # fmt: skip
+        found = kinds.add_parser(name, help=words, description=words)
         found.add_argument(
             "--sessions", type=Path, metavar="DIR", help=where, default=argparse.SUPPRESS
         )

@@ -37,8 +37,13 @@ def test_both_lanes_write_the_same(
     pair: PairPaths, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     card_path = tmp_path / "card.json"
+    card_path.write_text("my notes")
     words = argv(pair, "-n", "30", "--json", "--card", str(card_path), "count")
-    assert main(words) == 0
+    assert main(words) == 2
+    said = capsys.readouterr()
+    assert "card.json: it is there already\n  --force replaces it." in said.err
+    assert (said.out, card_path.read_text()) == ("", "my notes")
+    assert main([*words, "--force"]) == 0
     events = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     card = events[-1]
     assert card.pop("event") == "card"
@@ -87,6 +92,8 @@ def test_text_goes_out_and_progress_aside(
         (("--card", "card.png"), 2, "must be one of"),
         (("--support", "none"), 2, "nothing to race"),
         (("--ctx", "20"), 1, "the race failed"),
+        (("",), 2, "the prompt is empty"),
+        (("cod",), 2, "there is no preset 'cod': did you mean code?"),
     ],
 )
 def test_what_cannot_be_raced(

@@ -313,6 +313,26 @@ async def test_slash_card_shows_and_writes(open_chat: OpenChat, tmp_path: Path) 
         assert "must be one of" in chat.transcript()
 
 
+async def test_slash_card_replaces_nothing(open_chat: OpenChat, tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("precious")
+    async with open_chat(Reply(answer=TEXT), size=(200, 40)) as chat:
+        await open_race(chat)
+        await finished(chat)
+        await chat.press("escape")
+        await chat.send(f"/card {notes}")
+        assert "it is there already" in chat.transcript()
+        assert "notes-2.txt" in chat.transcript()
+        assert notes.read_text() == "precious"
+
+
+async def test_a_mistyped_preset_is_not_raced_as_a_prompt(open_chat: OpenChat) -> None:
+    async with open_chat(Reply(answer=TEXT)) as chat:
+        await chat.send("/race cuont")
+        assert "did you mean count?" in chat.transcript()
+        assert isinstance(chat.app.screen, ChatScreen)
+
+
 async def test_what_cannot_be_raced_is_said(open_chat: OpenChat) -> None:
     async with open_chat(HELD) as chat:
         await chat.press("f5")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from ds4chat.errors import SettingsError
 from ds4chat.protocol.commands import Submit
 from ds4chat.protocol.types import Message, Role, Sampling, SpecOptions, ThinkMode
 from ds4chat.tui.race.presets import PRESETS
@@ -62,6 +64,23 @@ def prompt_of(words: str) -> tuple[str, str]:
     """Label and prompt for what was typed: a preset's name, or a prompt."""
     preset = PRESETS.get(words.strip().casefold())
     return (preset.label, preset.prompt) if preset is not None else (OWN_LABEL, words)
+
+
+def check_preset(words: str) -> None:
+    """Refuse a single word that is nearly a preset's name: it is meant to be one.
+
+    Raises:
+        SettingsError: with the name, and how to race the word all the same.
+    """
+    word = words.strip().casefold()
+    if word in PRESETS or not word.isalpha():
+        return
+    near = difflib.get_close_matches(word, PRESETS, n=1, cutoff=0.7)
+    if near:
+        raise SettingsError(
+            f"there is no preset {word!r:.60}: did you mean {near[0]}?",
+            f"As a prompt: {word[:60]!r} with a full stop behind it.",
+        )
 
 
 def conversation(system: str, prompt: str) -> tuple[Message, ...]:

@@ -9,6 +9,7 @@ from ds4chat.tui.race.ask import (
     DEFAULT_MAX_TOKENS,
     OWN_LABEL,
     RaceAsk,
+    check_preset,
     conversation,
     prompt_of,
 )
@@ -52,9 +53,10 @@ def ask_of(chat: ChatController, words: str) -> RaceAsk:
     """What is raced. Presets do not reason: their labels are about the answer.
 
     Raises:
-        SettingsError: nothing was asked yet.
+        SettingsError: nothing was asked yet, or a preset's name is mistyped.
     """
     if words.strip():
+        check_preset(words)
         label, prompt = prompt_of(words)
         messages = conversation(chat.conversation.system, prompt)
     else:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 from ds4chat import paths, settings
 from ds4chat.errors import SettingsError
 from ds4chat.settings_row import nearest
-from ds4chat.smallfile import write_whole
+from ds4chat.smallfile import free_name, write_whole
 from ds4chat.tui.race.card import SpeedCard
 from ds4chat.tui.race.card_svg import as_svg
 from ds4chat.tui.race.card_text import as_text
@@ -42,15 +43,37 @@ def check_card_name(name: str) -> Path:
     return path
 
 
-def save_card(card: SpeedCard, name: str) -> Path:
-    """Write a card as its ending says; an existing file is replaced.
+def check_new(path: Path, hint: str) -> None:
+    """Refuse a file that is there already. Raises SettingsError with that hint."""
+    if os.path.lexists(path):
+        raise _taken(path, hint)
+
+
+def save_card(
+    card: SpeedCard, name: str, *, replaces: bool = False, hint: str | None = None
+) -> Path:
+    """Write a card as its ending says.
+
+    Args:
+        card: what a race measured.
+        name: the file.
+        replaces: whether it may be there already.
+        hint: what to say where it is and may not; None: the command with a free name.
 
     Raises:
-        SettingsError: no card has that ending, or the file cannot be written.
+        SettingsError: no card has that ending, or the file is there or cannot be written.
     """
     path = check_card_name(name)
-    write(path, _WRITERS[path.suffix.lower()](card))
+    try:
+        write(path, _WRITERS[path.suffix.lower()](card), is_new=not replaces)
+    except FileExistsError as error:
+        free = f"For example: /card {free_name(path)}"
+        raise _taken(path, free if hint is None else hint) from error
     return path
+
+
+def _taken(path: Path, hint: str) -> SettingsError:
+    return SettingsError(f"{path}: it is there already", hint)
 
 
 def report(race: Race, card: SpeedCard) -> str:
@@ -63,10 +86,17 @@ def report(race: Race, card: SpeedCard) -> str:
     return json.dumps(found, indent=1) + "\n"
 
 
-def write(path: Path, text: str) -> None:
-    """Write a text file whole or not at all. Raises SettingsError."""
+def write(path: Path, text: str, *, is_new: bool = False) -> None:
+    """Write a text file whole or not at all.
+
+    Raises:
+        FileExistsError: it is there, and `is_new`.
+        SettingsError: it cannot be written.
+    """
     try:
-        write_whole(path, text)
+        write_whole(path, text, is_new=is_new)
+    except FileExistsError:
+        raise
     except OSError as error:
         raise SettingsError(f"{path}: cannot be written: {error.strerror}") from error
 

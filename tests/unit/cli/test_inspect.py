@@ -113,6 +113,15 @@ def test_unreadable_paths_end_with_2(
     assert run([str(tmp_path)]) == 2
 
 
+def test_a_mistyped_file_names_the_nearest(
+    pair: PairPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([str(pair.base)[:-6] + ".gguf"]) == 2
+    assert f"Did you mean {pair.base}?" in capsys.readouterr().err
+    assert run([str(pair.base), "--pair", f"{pair.support}f"]) == 2
+    assert f"Did you mean {pair.support}?" in capsys.readouterr().err
+
+
 def test_a_broken_file_ends_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.gguf"
     path.write_bytes(b"PK\x03\x04" + bytes(100))

@@ -107,6 +107,18 @@ def test_what_cannot_be_written_is_said(card: SpeedCard, tmp_path: Path, name: s
         files.save_card(card, str(tmp_path / name))
 
 
+def test_a_file_is_replaced_only_if_that_is_asked_for(card: SpeedCard, tmp_path: Path) -> None:
+    path = tmp_path / "card.txt"
+    path.write_text("precious")
+    (tmp_path / "card-2.txt").symlink_to(tmp_path / "nowhere")
+    with pytest.raises(SettingsError, match="it is there already") as caught:
+        files.save_card(card, str(path))
+    assert caught.value.hint == f"For example: /card {tmp_path / 'card-3.txt'}"
+    assert path.read_text() == "precious"
+    files.save_card(card, str(path), replaces=True)
+    assert path.read_text() == as_text(card)
+
+
 def test_a_report_has_every_token_with_its_logit(card: SpeedCard) -> None:
     race, _ = make_race()
     play(race, Side.PLAIN)
