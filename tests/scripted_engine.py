@@ -142,7 +142,7 @@ class ScriptedSession:
     def set_sampling(self, sampling: Sampling) -> None:
         self.sampling = sampling
 
-    def set_spec(self, spec: SpecOptions) -> None:
+    def set_spec(self, spec: SpecOptions, *, keep_on: bool = False) -> None:
         self._spec = spec
 
     def set_end_ids(self, end_ids: frozenset[int]) -> None:

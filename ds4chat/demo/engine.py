@@ -262,7 +262,7 @@ class _Life:
             case Pause() | Resume():
                 run.is_paused = isinstance(command, Pause)
             case SetSpeculation():
-                run.turn.set_spec(command.spec)
+                run.turn.set_spec(command.spec, keep_on=command.keep_on)
             case StopThinking():
                 run.turn.stop_thinking()
         self._done(command)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ds4chat.demo.script import Piece, Reply, Script, end_think_piece, plan
 from ds4chat.demo.tally import Tally
@@ -71,6 +71,7 @@ class Turn:
         self._drafting = drafting
         self._todo = deque(plan(script, reply, submit.think))
         self._spec = submit.spec
+        self._is_kept_on = False
         self._next_source = Source.PLAIN
         self._ending: _Ending | None = None
         self._n_steps = 0
@@ -104,9 +105,12 @@ class Turn:
         """End before the next step with an error."""
         self._ending = _Ending(FinishReason.ERROR, message, hint)
 
-    def set_spec(self, spec: SpecOptions) -> None:
-        """Speculate with other options from the next step."""
-        self._spec = spec
+    def set_spec(self, spec: SpecOptions, *, keep_on: bool = False) -> None:
+        """Speculate with other options from the next step; `keep_on`: without parking."""
+        before, self._spec = self._spec, spec
+        was_off = replace(before, enabled=True) == spec != before
+        stays = self._is_kept_on and spec == before
+        self._is_kept_on = spec.enabled and (keep_on or was_off or stays)
 
     def stop_thinking(self) -> None:
         """Put `</think>` next and drop the rest of the reasoning."""
@@ -181,9 +185,11 @@ class Turn:
         elif drafting.state is SpecState.PARKED:
             if spec.policy is Policy.FIXED:
                 yield self._change(SpecState.ON, "you asked for speculation at all times")
+            elif self._is_kept_on:
+                yield self._change(SpecState.ON, "you keep it on for this reply")
             elif drafting.n_parked <= 0:
                 yield self._change(SpecState.ON, "trying again")
-        elif (why := self._losing()) and spec.policy is not Policy.FIXED:
+        elif (why := self._losing()) and not (spec.policy is Policy.FIXED or self._is_kept_on):
             drafting.n_parked = PARK_STEPS
             yield self._change(SpecState.PARKED, why)
 

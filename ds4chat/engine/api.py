@@ -79,8 +79,8 @@ class SessionApi(Protocol):
     def set_sampling(self, sampling: Sampling) -> None:
         """Sample with these settings from the next position on."""
 
-    def set_spec(self, spec: SpecOptions) -> None:
-        """Speculate with these options from the next round on."""
+    def set_spec(self, spec: SpecOptions, *, keep_on: bool = False) -> None:
+        """Speculate with these options from the next round on; `keep_on`: do not park."""
 
     def set_end_ids(self, end_ids: frozenset[int]) -> None:
         """Let these ids end a reply from now on; none: nothing ends it (benchmarks)."""

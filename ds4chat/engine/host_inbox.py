@@ -143,7 +143,7 @@ class Inbox:
             case Pause() | Resume():
                 controls.is_paused = isinstance(command, Pause)
             case SetSpeculation():
-                controls.set_spec(command.spec)
+                controls.set_spec(command.spec, keep_on=command.keep_on)
             case StopThinking():
                 controls.stop_thinking()
         self._emit(Done(request_id=command.request_id))

@@ -117,16 +117,16 @@ class Scheduler:
 
     def begin_request(self) -> None:
         """A reply begins: the user's override of the last reply ends."""
-        self._override = None
+        was_kept_on, self._override = self._override is True, None
         self._begin()
-        if self._state is SpecState.OFF:
-            self._enter(SpecState.ON, "on: a new reply begins")
+        if was_kept_on or self._state is SpecState.OFF:
+            self._enter(SpecState.ON, "on: a new reply begins", again=True)
 
     def override(self, on: bool) -> None:
         """Keep drafting (True) or decode plainly (False) until this reply ends."""
         self._override = on
         if on:
-            self._enter(SpecState.ON, "on: you keep it on until this reply ends")
+            self._enter(SpecState.ON, "on: you keep it on for this reply", again=True)
             self._unpark()
         else:
             self._enter(SpecState.OFF, "off: you switched it off for this reply")

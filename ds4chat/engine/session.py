@@ -157,12 +157,12 @@ class Session:
         """Sample with these settings from the next position on."""
         self._sampling = sampling
 
-    def set_spec(self, spec: SpecOptions) -> None:
-        """Speculate with these options from the next round on."""
+    def set_spec(self, spec: SpecOptions, *, keep_on: bool = False) -> None:
+        """Speculate with these options from the next round on; `keep_on`: do not park."""
         before, self._spec = self._spec, spec
-        if replace(before, enabled=spec.enabled) != spec:
+        if is_new := replace(before, enabled=spec.enabled) != spec:
             self._scheduler = self._make_scheduler(spec)
-        elif spec.enabled and not before.enabled:
+        if spec.enabled and (keep_on or not (is_new or before.enabled)):
             self._scheduler.override(True)
 
     def set_end_ids(self, end_ids: frozenset[int]) -> None:

@@ -12,6 +12,14 @@ from ds4chat.text.parse import ChannelSplitter
 from ds4chat.text.stops import StopGate
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpecChange:
+    """How to speculate from the next round on. `keep_on`: not parking until the turn ends."""
+
+    spec: SpecOptions
+    keep_on: bool
+
+
 class TurnControls:
     """What other threads ask of a running turn. Every method may be called from any thread."""
 
@@ -20,7 +28,7 @@ class TurnControls:
         self._is_cancelled = False
         self.is_paused = False
         self._stop_thinking = False
-        self._spec: SpecOptions | None = None
+        self._spec: SpecChange | None = None
 
     def cancel(self) -> None:
         """End the turn after the round or prefill chunk in progress."""
@@ -36,12 +44,12 @@ class TurnControls:
         with self._lock:
             self._stop_thinking = True
 
-    def set_spec(self, spec: SpecOptions) -> None:
-        """Speculate with `spec` from the next round on."""
+    def set_spec(self, spec: SpecOptions, *, keep_on: bool = False) -> None:
+        """Speculate with `spec` from the next round on; `keep_on`: without parking."""
         with self._lock:
-            self._spec = spec
+            self._spec = SpecChange(spec=spec, keep_on=keep_on)
 
-    def take(self) -> tuple[bool, SpecOptions | None]:
+    def take(self) -> tuple[bool, SpecChange | None]:
         """Return and clear (stop thinking asked, new options)."""
         with self._lock:
             taken = self._stop_thinking, self._spec

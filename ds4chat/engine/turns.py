@@ -33,6 +33,7 @@ from ds4chat.protocol.events import (
 from ds4chat.protocol.types import (
     Channel,
     FinishReason,
+    Policy,
     Source,
     Span,
     SpecOptions,
@@ -177,9 +178,9 @@ class Turn:
     def _decode(self) -> End | None:
         if self._controls.is_cancelled:
             return End(reason=FinishReason.CANCELLED)
-        stop_thinking, spec = self._controls.take()
-        if spec is not None:
-            self._respec(spec)
+        stop_thinking, change = self._controls.take()
+        if change is not None:
+            self._respec(change.spec, keep_on=change.keep_on)
         first = self._session.choose()
         if (end := self._end_before(first)) is not None:
             return end
@@ -315,17 +316,19 @@ class Turn:
         self._state = state
         self._emit(PolicyChanged(turn_id=self._plan.turn_id, state=state, reason=reason))
 
-    def _respec(self, spec: SpecOptions) -> None:
+    def _respec(self, spec: SpecOptions, *, keep_on: bool) -> None:
         is_parked = self._state is SpecState.PARKED and spec == self._spec
         self._spec = spec
-        self._session.set_spec(spec)
+        self._session.set_spec(spec, keep_on=keep_on)
         if not spec.enabled:
             self._session.drain_policy_events()
             self._set_state(SpecState.OFF, "off: you switched it off")
             return
         self._tell_policy()
         if not is_parked:
-            self._set_state(SpecState.ON, "on: you switched it on")
+            is_fixed = spec.policy is Policy.FIXED
+            why = "at all times, as you asked" if is_fixed else "you switched it on"
+            self._set_state(SpecState.ON, f"on: {why}")
 
     def _lose_drafter(self, why: str) -> None:
         if self._state is SpecState.UNAVAILABLE:

@@ -75,11 +75,15 @@ class Resume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetSpeculation:
-    """Change how the running turn speculates, from the next round; the KV cache is kept."""
+    """Change how the running turn speculates, from the next round; the KV cache is kept.
+
+    `keep_on`: draft until the turn ends, also where the policy would park.
+    """
 
     request_id: int
     spec: SpecOptions
     lane: int = 0
+    keep_on: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

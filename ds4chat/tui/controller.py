@@ -10,18 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from ds4chat.protocol.commands import (
-    Cancel,
-    Load,
-    SetSpeculation,
-    StopThinking,
-    Submit,
-)
+from ds4chat.protocol.commands import Cancel, Load, SetSpeculation, StopThinking, Submit
 from ds4chat.protocol.engine import EngineLink
-from ds4chat.protocol.events import (
-    ModelLoading,
-    PrefillProgress,
-)
+from ds4chat.protocol.events import ModelLoading, PrefillProgress
 from ds4chat.protocol.types import (
     Channel,
     ModelInfo,
@@ -80,6 +71,7 @@ class ChatController:
         self.progress = Progress()
         self.sampling: Sampling = options.sampling
         self.spec: SpecOptions = options.spec
+        self.keeps_spec_on = False  # in the next reply, whatever the policy says
         self.max_tokens = options.max_tokens
         self.keep_reasoning = options.keep_reasoning
         self._ignore_end = options.ignore_end
@@ -187,19 +179,25 @@ class ChatController:
         self.conversation.queue.clear()
         self.view.show_now()
 
-    def set_spec(self, spec: SpecOptions) -> None:
-        """Speculate otherwise: from the next block of a running reply, and from now on."""
-        self.spec = spec
+    def set_spec(self, spec: SpecOptions, *, keep_on: bool = False) -> None:
+        """Speculate otherwise: from the next block of a running reply, and from now on.
+
+        `keep_on`: without parking, in the running reply or else in the next one.
+        """
+        self.spec, self.keeps_spec_on = spec, keep_on and not self.is_busy
         if self.is_busy:
-            self.link.send(SetSpeculation(request_id=self._steer(), spec=spec))
-        elif self.figures.state is not SpecState.UNAVAILABLE:
-            self.figures.state = SpecState.ON if spec.enabled else SpecState.OFF
-            self.figures.reason = ""
+            request_id = self._steer()
+            self.link.send(SetSpeculation(request_id=request_id, spec=spec, keep_on=keep_on))
+        else:
+            self.figures.ask(spec, keep_on=keep_on)
         self.view.show_now()
 
     def toggle_spec(self) -> None:
-        """Speculation on or off."""
-        self.set_spec(replace(self.spec, enabled=not self.spec.enabled))
+        """Speculation on or off; where it is parked: on, and no parking for a reply."""
+        if self.spec.enabled and self.figures.state is SpecState.PARKED:
+            self.set_spec(self.spec, keep_on=True)
+        else:
+            self.set_spec(replace(self.spec, enabled=not self.spec.enabled))
 
     def set_think(self, think: ThinkMode) -> None:
         """Reason this much from the next reply on; say what that costs."""
@@ -373,6 +371,8 @@ class ChatController:
                 keep_reasoning=self.keep_reasoning,
             )
         )
+        if self.keeps_spec_on:
+            self.set_spec(self.spec, keep_on=True)
         self.keeper.asked(turn)  # behind it: the engine need not wait for a disk
 
     def reset_figures(self) -> None:

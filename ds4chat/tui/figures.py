@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from ds4chat.protocol.events import PlainStep, PolicyChanged, RoundVerified
-from ds4chat.protocol.types import SpecState, Usage
+from ds4chat.protocol.types import Policy, SpecOptions, SpecState, Usage
 
 N_RECENT = 40  # blocks of the sparkline
 N_TIMES = 64  # measurements behind a median
@@ -107,6 +107,16 @@ class Figures:
     def set_policy(self, event: PolicyChanged) -> None:
         """Speculation changed its state."""
         self.state, self.reason = event.state, event.reason
+
+    def ask(self, spec: SpecOptions, *, keep_on: bool = False) -> None:
+        """Speculate so from the next reply on; `keep_on`: without parking in that one."""
+        if self.state is SpecState.UNAVAILABLE:
+            return
+        self.state, self.reason = SpecState.ON if spec.enabled else SpecState.OFF, ""
+        if keep_on:
+            self.reason = "on: you keep it on for the next reply"
+        elif spec.enabled and spec.policy is Policy.FIXED:
+            self.reason = "on: at all times, as you asked"
 
     def finish_turn(self, usage: Usage | None) -> None:
         """Replace the live counts of a turn by its own account, if there is one."""

@@ -26,7 +26,17 @@ def speculation(chat: ChatController) -> str:
     if not spec.enabled:
         return "Speculation is off: one target pass a token."
     state = "parked" if figures.state is SpecState.PARKED else "on"
+    why = why.replace(f"({state}: ", "(", 1) if spec.policy is not Policy.FIXED else ""
     return f"Speculation is {state}{why}, {_POLICIES[spec.policy]}."
+
+
+def switched(chat: ChatController, *, was_parked: bool) -> str:
+    """What F3 has just done."""
+    if was_parked:
+        until = "until this reply ends" if chat.is_busy else "for the next reply"
+        return f"Speculation is kept on {until}; /spec on keeps it on for good"
+    state = "on" if chat.spec.enabled else "off"
+    return f"Speculation {state}{' from the next block' if chat.is_busy else ''}"
 
 
 def stats(chat: ChatController) -> str:

@@ -18,7 +18,7 @@ from ds4chat.protocol.commands import Load
 from ds4chat.protocol.engine import EngineLink
 from ds4chat.protocol.events import EngineFailed, Event, ModelReady
 from ds4chat.protocol.types import SpecState
-from ds4chat.tui import bridge, commands, memory
+from ds4chat.tui import bridge, commands, memory, reporting
 from ds4chat.tui.controller import ChatController, Phase
 from ds4chat.tui.history import FILE, History
 from ds4chat.tui.keys import SCREEN_KEYS
@@ -30,7 +30,7 @@ from ds4chat.tui.race.card import SpeedCard
 from ds4chat.tui.race.desk import RaceDesk
 from ds4chat.tui.reports import EngineReports
 from ds4chat.tui.screens.help import HelpScreen
-from ds4chat.tui.screens.keeping import KeepingScreen
+from ds4chat.tui.screens.leaving import LeavingScreen
 from ds4chat.tui.screens.palette import CommandProvider
 from ds4chat.tui.screens.race import RaceLook, RaceScreen
 from ds4chat.tui.themes import DEFAULT, ChatTheme, pick
@@ -49,7 +49,6 @@ from ds4chat.tui.widgets.transcript import Transcript
 PANEL_MIN_COLUMNS = 100
 TICK_S = 1.0
 REDRAW_S = 0.2  # how late figures may be that change with every token
-QUIT_ARMED_S = 3.0  # how long the first Ctrl+C counts
 LONG_REPLY_S = 10.0  # replies of this length ring the bell when nobody looks
 
 _MEANINGS: Mapping[ColourMode, str] = {
@@ -60,7 +59,7 @@ _MEANINGS: Mapping[ColourMode, str] = {
 }
 
 
-class ChatScreen(KeepingScreen):
+class ChatScreen(LeavingScreen):
     """One chat. It is the controller's view and the commands' host."""
 
     CSS_PATH = "chat.tcss"
@@ -107,7 +106,6 @@ class ChatScreen(KeepingScreen):
         self._is_panel_wanted = True
         self._first_command = options.first_command
         self._redraw: Timer | None = None
-        self._is_quit_armed = False
         self._link_lock = asyncio.Lock()  # closing and restarting take turns
 
     def compose(self) -> ComposeResult:
@@ -255,10 +253,9 @@ class ChatScreen(KeepingScreen):
         if self.chat.figures.state is SpecState.UNAVAILABLE:
             self.hint(f"Speculation is unavailable: {self.chat.figures.reason}")
             return
+        was_parked = self.chat.figures.state is SpecState.PARKED and self.chat.spec.enabled
         self.chat.toggle_spec()
-        state = "on" if self.chat.spec.enabled else "off"
-        when = " from the next block" if self.chat.is_busy else ""
-        self.hint(f"Speculation {state}{when}")
+        self.hint(reporting.switched(self.chat, was_parked=was_parked))
 
     def action_race(self) -> None:
         """Race the last prompt."""
@@ -328,7 +325,9 @@ class ChatScreen(KeepingScreen):
 
     def action_stop(self) -> None:
         """Stop the reply or the load; else leave what was begun."""
-        if not (self.chat.stop() or self.leave_turns() or self._leave_edit()):
+        if self.chat.stop():
+            self.hold_rewind()
+        elif not (self.leave_turns() or self._leave_edit()):
             self.escape_idle()
 
     def _leave_edit(self) -> bool:
@@ -338,23 +337,6 @@ class ChatScreen(KeepingScreen):
         if turn is not None:
             self._prompt.drop(turn.question)
         return self.chat.stop_editing()
-
-    def action_interrupt(self) -> None:
-        """Copy what is selected, else stop, else quit when pressed twice."""
-        selected = self._prompt.selected_text or self.get_selected_text()
-        if selected:
-            self.copy(selected, "The selection")
-        elif self.chat.stop():
-            return
-        elif self._is_quit_armed:
-            self.action_quit()
-        else:
-            self._is_quit_armed = True
-            self.set_timer(QUIT_ARMED_S, self._disarm_quit)
-            self.hint("Press Ctrl+C again to quit")
-
-    def _disarm_quit(self) -> None:
-        self._is_quit_armed = False
 
     def action_copy_answer(self) -> None:
         """Copy the last answer."""
@@ -367,10 +349,6 @@ class ChatScreen(KeepingScreen):
     def action_suspend(self) -> None:
         """Back to the shell until `fg`."""
         self.app.action_suspend_process()
-
-    def action_quit(self) -> None:
-        """Leave; the app closes the engine."""
-        self.run_worker(self.app.action_quit(), group="quit", exclusive=True)
 
     # Size and title.
 

@@ -111,6 +111,20 @@ def test_set_speculation_acts_from_the_next_step(open_client: Opener) -> None:
     assert client.text() == TEXT
 
 
+def test_a_parked_reply_can_be_kept_on(open_client: Opener) -> None:
+    client = open_client(Reply(answer=TEXT * 4, accepts=(0,), holds=(12,)))
+    client.submit()
+    while client.until(e.PolicyChanged).state is not SpecState.PARKED:
+        pass
+    client.engine.send(c.SetSpeculation(request_id=90, spec=SpecOptions(), keep_on=True))
+    client.until(e.TurnFinished)
+    assert [event.state for event in client.of(e.PolicyChanged)] == [
+        SpecState.PARKED,
+        SpecState.ON,
+    ]
+    assert client.of(e.PolicyChanged)[1].reason == "you keep it on for this reply"
+
+
 def test_cancel_keeps_what_was_made(open_client: Opener) -> None:
     client = open_client(Reply(answer=TEXT, holds=(3,)))
     client.submit()

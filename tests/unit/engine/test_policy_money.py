@@ -281,7 +281,18 @@ def test_the_user_keeps_a_losing_drafter_on_for_one_reply() -> None:
     world.run(scheduler, 20)
     assert world.log.count(-1) > 10
     states = [event.state for event in scheduler.drain_events()]
-    assert states == [SpecState.PARKED, SpecState.ON, SpecState.PARKED]
+    assert states == [SpecState.PARKED, SpecState.ON, SpecState.ON, SpecState.PARKED]
+
+
+def test_a_reply_that_was_kept_on_says_so_until_the_next_one_begins() -> None:
+    scheduler = World(accepts=0).scheduler()
+    scheduler.override(True)
+    scheduler.begin_request()
+    scheduler.begin_request()
+    assert [event.reason for event in scheduler.drain_events()] == [
+        "on: you keep it on for this reply",
+        "on: a new reply begins",
+    ]
 
 
 def test_one_stalled_round_does_not_park() -> None:

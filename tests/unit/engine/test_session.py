@@ -185,6 +185,26 @@ def test_without_a_support_file(engine: Engine, text: list[int]) -> None:
         assert [t.id for t in out] == text[:4]
 
 
+def test_keeping_it_on_overrides_the_policy_and_other_options_are_taken_up(
+    engine: Engine,
+) -> None:
+    session = prompted(engine)
+    session.set_spec(SpecOptions(policy=Policy.MONEY))
+    session.set_spec(SpecOptions(policy=Policy.MONEY))
+    assert session.drain_policy_events() == []
+    proposed = []
+    for draft_max in (None, 2):
+        session.set_spec(SpecOptions(draft_max=draft_max), keep_on=True)
+        assert [event.reason for event in session.drain_policy_events()] == [
+            "on: you keep it on for this reply"
+        ]
+        session.speculate(session.choose(), 64)
+        assert session.last_report is not None
+        proposed.append(len(session.last_report.proposal))
+    assert proposed[0] >= 1
+    assert 1 <= proposed[1] <= 2
+
+
 def test_switching_speculation_keeps_the_state(engine: Engine, text: list[int]) -> None:
     spec, plain = prompted(engine), prompted(engine)
     out: list[int] = []
