@@ -18,6 +18,7 @@ from ds4chat.tui import job_control, memory, terminal_input, terminal_output, th
 from ds4chat.tui.bridge import EngineReported
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.chat import ChatScreen
+from ds4chat.tui.screens.race import RaceScreen
 from ds4chat.tui.screens.sessions import SessionsScreen
 
 TOUR_BANNER = (
@@ -100,7 +101,13 @@ class Ds4ChatApp(App[None]):
         self.chat_screen.report(message.event)
 
     async def action_quit(self) -> None:
-        """Close the engine, then leave."""
+        """Close the engine, then leave; what would be lost is told first, on the chat."""
+        if not self.chat_screen.may_leave():
+            while (top := self.screen) is not self.chat_screen:
+                if isinstance(top, RaceScreen):
+                    top.race.close()
+                self.pop_screen()
+            return
         await asyncio.to_thread(self._link.close)
         self.exit()
 

@@ -55,6 +55,9 @@ class CommandHost(Protocol):
     def action_edit_prompt(self) -> None:
         """Edit the prompt in the person's editor."""
 
+    def action_empty_prompt(self) -> None:
+        """Empty the prompt."""
+
     def action_sessions(self) -> None:
         """Show saved sessions."""
 

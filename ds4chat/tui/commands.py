@@ -278,6 +278,7 @@ def _table() -> dict[str, SlashCommand]:
         row("search", "find text", lambda host, args: host.search(args), "[TEXT]"),
         row("ghosts", "rejected drafts of a turn", lambda host, _: host.action_ghosts()),
         row("edit", "prompt in your editor", lambda host, _: host.action_edit_prompt()),
+        row("empty", "empty the prompt", lambda host, _: host.action_empty_prompt()),
         row("colors", "what the colours mean", _colours, "MODE", _MODES),
         row("panel", "show or hide the panel", lambda host, _: host.action_toggle_panel()),
         row("fold", "fold or unfold reasoning", lambda host, _: host.action_toggle_fold()),

@@ -28,15 +28,21 @@ class History:
         self._entries = _load(path) if path is not None else []
         self._place = len(self._entries)
         self._draft = ""
+        self._is_kept = path is not None  # the newest, over runs
 
-    def add(self, text: str) -> None:
-        """Remember a text that was sent, and go back behind the newest."""
+    def add(self, text: str) -> bool:
+        """Remember a text, and go back behind the newest; False: for this run only."""
         if not self._entries or self._entries[-1] != text:
             self._entries.append(text)
-            if self._path is not None and len(text) <= MAX_ENTRY:
-                append_private(self._path, json.dumps(text) + "\n")
+            self._is_kept = self._keep(text)
         self._place = len(self._entries)
         self._draft = ""
+        return self._is_kept
+
+    def _keep(self, text: str) -> bool:
+        if self._path is None or len(text) > MAX_ENTRY:
+            return False
+        return append_private(self._path, json.dumps(text) + "\n")
 
     def older(self, typed: str) -> str | None:
         """The next older text; None if there is none.

@@ -131,6 +131,12 @@ SCREEN_KEYS = (
         summary="edit the prompt in your editor (VISUAL or EDITOR)",
     ),
     KeyRow(
+        keys="alt+u",
+        action="empty_prompt",
+        shown="Alt+U",
+        summary="empty the prompt; Up brings the text back",
+    ),
+    KeyRow(
         keys="escape",
         action="stop",
         shown="Esc",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -228,8 +229,9 @@ async def test_a_folder_that_cannot_be_made_is_told_once(
 
 
 async def test_a_chat_that_could_never_be_saved_is_told_at_the_end(
-    open_chat: OpenChat, tmp_path: Path
+    open_chat: OpenChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     root = tmp_path / "file"
     root.write_text("in the way")
     async with open_chat(script=SCRIPT, options=kept(root / "sessions")) as chat:

@@ -39,6 +39,7 @@ class KeepingScreen(PreferenceScreen):
     _desk: SessionDesk | None = None
     _n_asked = 0
     _is_rewind_armed = False
+    _n_calming = 0  # pauses after a stop, in which Esc marks no turn
     _is_saving_again = False
 
     @property
@@ -103,12 +104,23 @@ class KeepingScreen(PreferenceScreen):
 
     def escape_idle(self) -> None:
         """Pressed twice while nothing runs: pick a turn to fork from."""
+        if self._n_calming:
+            return
         if self._is_rewind_armed:
             self._is_rewind_armed = False
             self.action_turn(-1)
         else:
             self._is_rewind_armed = True
             self.set_timer(REWIND_ARMED_S, self._disarm_rewind)
+
+    def hold_rewind(self) -> None:
+        """Something was stopped: more Esc just then are meant for that."""
+        self._is_rewind_armed = False
+        self._n_calming += 1
+        self.set_timer(REWIND_ARMED_S, self._calmed)
+
+    def _calmed(self) -> None:
+        self._n_calming -= 1
 
     def _disarm_rewind(self) -> None:
         self._is_rewind_armed = False

@@ -13,7 +13,7 @@ from ds4chat.tui.files import write_private
 from ds4chat.tui.rounds import RejectedTexts, why_no_ghosts
 from ds4chat.tui.screens.round import RoundScreen
 from ds4chat.tui.state import Turn
-from ds4chat.tui.widgets.hint_line import HintLine
+from ds4chat.tui.widgets.hint_line import LASTS_S, HintLine
 from ds4chat.tui.widgets.keybar import KeyBar
 from ds4chat.tui.widgets.prompt import PromptArea
 from ds4chat.tui.widgets.search_bar import SearchBar, SearchInput
@@ -51,9 +51,9 @@ class ReadingScreen(Screen[None]):
     _hints: HintLine
     _retry_armed: int | None = None
 
-    def hint(self, text: str) -> None:
+    def hint(self, text: str, seconds: float = LASTS_S) -> None:
         """Say something that need not stay."""
-        self._hints.say(text)
+        self._hints.say(text, seconds)
 
     # Search
 

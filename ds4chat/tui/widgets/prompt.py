@@ -120,6 +120,15 @@ class PromptArea(TextArea, inherit_bindings=False):
         joined = f"{text}\n{self.text}" if self.text.strip() else text
         self.load(joined)
 
+    def remember(self) -> bool:
+        """Keep the draft for Up; False if it is gone with this run."""
+        return self._history.add(self.text.strip("\n"))
+
+    def empty(self) -> None:
+        """Remove the whole text; undo and Up bring it back."""
+        self.remember()
+        self.clear()
+
     def drop(self, text: str) -> None:
         """Empty the prompt where it holds just this text."""
         if self.text == safe(text):
