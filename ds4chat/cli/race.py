@@ -260,10 +260,10 @@ def race_in_lines(
                 )
             printer.model(info)
             race = Race(link.send, talk.number, ask_of(how, info, words))
-            desk.add(race)
+            desk.add(race, info, how.load.support_path)
             race.start()
             was_interrupted = _watch(talk, desk, race, printer)
-            card = desk.card(race, info, how.load.support_path)
+            card = desk.card(race)
             status = _conclude(card, printer, where)
     except StoppedError as stopped:
         return stopped.status

@@ -213,7 +213,10 @@ async def test_the_replay_shows_the_same_text_again(open_chat: OpenChat) -> None
         await chat.until(lambda: f"{now[0]:.2f} s" in chat.picture())
         for side in Side:
             wanted = sum(p.at_s <= now[0] for p in race.lanes[side].tokens)
-            assert screen._replayed[side] == wanted > 0
+            assert len(screen._replayed[side].tokens) == wanted > 0
+        rounds = screen._replayed[Side.SPEC].counts.n_rounds
+        assert 0 < rounds < race.spec.counts.n_rounds
+        assert f"blocks {rounds} " in chat.picture()
         await chat.press("space")
         now[0] += 100
         await chat.until(lambda: "replay paused" in chat.picture())

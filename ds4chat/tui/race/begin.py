@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ds4chat.errors import SettingsError
-from ds4chat.protocol.types import Message, Role, ThinkMode
+from ds4chat.protocol.types import Message, ModelInfo, Role, ThinkMode
 from ds4chat.tui.controller import ChatController, Phase
 from ds4chat.tui.race.ask import (
     DEFAULT_MAX_TOKENS,
@@ -32,21 +32,21 @@ def begin(chat: ChatController, desk: RaceDesk, words: str) -> Race:
     Raises:
         SettingsError: there is nothing to race, or the engine is not free.
     """
-    _check(chat, desk)
+    info = _check(chat, desk)
     race = Race(chat.link.send, chat.request, ask_of(chat, words))
-    desk.add(race)
+    desk.add(race, info, chat.load.support_path)
     race.start()
     return race
 
 
-def card_of(chat: ChatController, desk: RaceDesk) -> SpeedCard:
+def card_of(desk: RaceDesk) -> SpeedCard:
     """The card of the last race. Raises SettingsError while there is none."""
     race = desk.last
-    if race is None or chat.info is None:
+    if race is None:
         raise SettingsError("there was no race yet", "F5 races the last prompt.")
     if not race.is_over:
         raise SettingsError("the race still runs", "Its card comes when it is over.")
-    return desk.card(race, chat.info, chat.load.support_path)
+    return desk.card(race)
 
 
 def ask_of(chat: ChatController, words: str) -> RaceAsk:
@@ -84,7 +84,8 @@ def _last_question(chat: ChatController) -> tuple[Message, ...]:
     return tuple(messages)
 
 
-def _check(chat: ChatController, desk: RaceDesk) -> None:
+def _check(chat: ChatController, desk: RaceDesk) -> ModelInfo:
+    """What is raced on. Raises SettingsError: no race can begin."""
     if chat.phase is not Phase.READY or chat.info is None:
         raise SettingsError("no model is ready to race", "Wait until it is loaded.")
     if chat.is_busy:
@@ -96,3 +97,4 @@ def _check(chat: ChatController, desk: RaceDesk) -> None:
         )
     if desk.last is not None and not desk.last.is_over:
         raise SettingsError("the last race is still ending", "Try again.")
+    return chat.info

@@ -16,6 +16,7 @@ class RaceDesk:
 
     def __init__(self) -> None:
         self.races: list[Race] = []
+        self._opened: dict[Race, tuple[ModelInfo, str]] = {}
         self._machine = machine.look()
 
     @property
@@ -23,9 +24,17 @@ class RaceDesk:
         """The newest race."""
         return self.races[-1] if self.races else None
 
-    def add(self, race: Race) -> None:
-        """Begin to listen for a race; older ones are forgotten when they have ended."""
+    def add(self, race: Race, info: ModelInfo, support_path: str) -> None:
+        """Begin to listen for a race; older ones are forgotten when they have ended.
+
+        Args:
+            race: it is about to start.
+            info: the model that it runs on, as it is open now.
+            support_path: the support file; empty: none.
+        """
         self.races = [old for old in self.races if not old.is_over] + [race]
+        opened = self._opened | {race: (info, support_path)}
+        self._opened = {kept: opened[kept] for kept in self.races}
 
     def report(self, event: Event) -> Race | None:
         """Give an event to its race; None: it belongs to none."""
@@ -41,8 +50,9 @@ class RaceDesk:
                 owner.ended_at = _now()
         return owner
 
-    def card(self, race: Race, info: ModelInfo, support_path: str) -> SpeedCard:
-        """The card of a race, dated when it ended."""
+    def card(self, race: Race) -> SpeedCard:
+        """The card of a race, dated when it ended: what was open then, whatever is now."""
+        info, support_path = self._opened[race]
         dated = race.ended_at or _now()
         return make_card(race, info, support_path, self._machine, dated)
 

@@ -31,6 +31,8 @@ _OF_A_TURN = (
     TurnStarted | PrefillProgress | TokensCommitted | RoundVerified | PlainStep | PolicyChanged
     | StatsSnapshot | Notice | TurnFinished
 )  # fmt: skip
+Told = TokensCommitted | RoundVerified | PlainStep | PolicyChanged
+"""What a replay tells again."""
 _BROKEN = (FinishReason.ERROR, FinishReason.NONFINITE)
 _FIRST_TURN = 1_000_000_000
 """Turn ids of races begin here, out of the way of a chat's."""
@@ -48,11 +50,11 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """Something a lane wrote, for the replay."""
+    """Something a lane wrote or did, for the replay, at the lane's own engine second."""
 
     side: Side
     at_s: float
-    event: TokensCommitted
+    event: Told
 
 
 class Race:
@@ -71,6 +73,7 @@ class Race:
         self.phase = Phase.READING
         self.lanes: dict[Side, Lane] = {}
         self.recorded: list[Recorded] = []
+        self._untimed: dict[Side, list[Told]] = {side: [] for side in Side}
         self.trouble = ""
         self.n_starts = 0
         self.ended_at = ""  # ISO 8601; whoever has a calendar writes it
@@ -86,6 +89,7 @@ class Race:
         self.n_starts += 1
         self.phase, self.trouble, self.ended_at = Phase.READING, "", ""
         self.recorded = []
+        self._untimed = {side: [] for side in Side}
         self._sides.clear()
         for side in (Side.SPEC, Side.PLAIN):
             request_id = self._ask_for(side)
@@ -182,11 +186,21 @@ class Race:
     def _take(self, side: Side, event: _OF_A_TURN) -> None:
         self.lanes[side].take(event)
         if isinstance(event, TokensCommitted):
+            self._record(side, event.at_s)
             self.recorded.append(Recorded(side=side, at_s=event.at_s, event=event))
             if self.phase is Phase.READING:
                 self.phase = Phase.RUNNING
+        elif isinstance(event, RoundVerified | PlainStep | PolicyChanged):
+            self._untimed[side].append(event)
+        elif isinstance(event, TurnFinished):
+            self._record(side, self.lanes[side].clock_s)
         elif isinstance(event, Notice) and event.level != "info":
             self.trouble = event.message
+
+    def _record(self, side: Side, at_s: float) -> None:
+        """What came without a time came with the tokens behind it."""
+        told, self._untimed[side] = self._untimed[side], []
+        self.recorded += [Recorded(side=side, at_s=at_s, event=event) for event in told]
 
     def _answered(self, event: Done | Refused) -> None:
         side = self._requests.pop(event.request_id)

@@ -33,6 +33,7 @@ from ds4chat.tui.screens.help import HelpScreen
 from ds4chat.tui.screens.leaving import LeavingScreen
 from ds4chat.tui.screens.palette import CommandProvider
 from ds4chat.tui.screens.race import RaceLook, RaceScreen
+from ds4chat.tui.stack_layout import StackLayout
 from ds4chat.tui.themes import DEFAULT, ChatTheme, pick
 from ds4chat.tui.title import set_title
 from ds4chat.tui.widgets.completion import CompletionList
@@ -47,6 +48,7 @@ from ds4chat.tui.widgets.status import StatusLines
 from ds4chat.tui.widgets.transcript import Transcript
 
 PANEL_MIN_COLUMNS = 100
+LOW_ROWS = 6  # below, every row is needed
 TICK_S = 1.0
 REDRAW_S = 0.2  # how late figures may be that change with every token
 LONG_REPLY_S = 10.0  # replies of this length ring the bell when nobody looks
@@ -127,7 +129,8 @@ class ChatScreen(LeavingScreen):
         yield self._hints
 
     def on_mount(self) -> None:
-        """Colours and focus."""
+        """Layout, colours and focus."""
+        self.styles.layout = StackLayout()
         self.transcript.set_theme_colours(self._palette)
         self.transcript.set_colour_mode(ColourMode(self._options.colour_mode))
         self._prompt.focus()
@@ -272,7 +275,7 @@ class ChatScreen(LeavingScreen):
 
     def speed_card(self) -> SpeedCard:
         """What the last race measured. Raises SettingsError."""
-        return begin.card_of(self.chat, self.races)
+        return begin.card_of(self.races)
 
     def action_cycle_colours(self) -> None:
         """The next meaning of the colours."""
@@ -353,7 +356,8 @@ class ChatScreen(LeavingScreen):
     # Size and title.
 
     def on_resize(self) -> None:
-        """The panel needs a wide terminal."""
+        """The panel needs a wide terminal, the rule above the prompt one that is not low."""
+        self.set_class(self.size.height < LOW_ROWS, "-low")
         self._fit_panel()
 
     def _fit_panel(self) -> None:

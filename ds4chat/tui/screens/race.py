@@ -15,10 +15,12 @@ from textual.screen import Screen
 from textual.widgets import Static
 
 from ds4chat.errors import Ds4Error
+from ds4chat.protocol.events import TokensCommitted
 from ds4chat.tui.palette import ColourMode, Palette
 from ds4chat.tui.race import files, lines
 from ds4chat.tui.race.ask import Side
 from ds4chat.tui.race.card import SpeedCard
+from ds4chat.tui.race.lane import Lane
 from ds4chat.tui.race.lines import Shown
 from ds4chat.tui.race.race import Phase, Race, Recorded
 from ds4chat.tui.race.replay import Replay
@@ -87,7 +89,7 @@ class RaceScreen(Screen[None]):
         self._drawn: tuple[object, ...] | None = None
         self._settled: set[Side] = set()
         self.replay: Replay | None = None
-        self._replayed = dict.fromkeys(Side, 0)
+        self._replayed: dict[Side, Lane] = {}
 
     def compose(self) -> ComposeResult:
         """Heading, lanes, standing, keys."""
@@ -165,19 +167,23 @@ class RaceScreen(Screen[None]):
         due = replay.due(now_s)
         self._append(due)
         for item in due:
-            self._replayed[item.side] += len(item.event.spans)
+            self._replayed[item.side].take(item.event)
         for side, lane in self.race.lanes.items():
+            so_far = self._replayed[side]
+            is_whole = len(so_far.tokens) >= len(lane.tokens)
             clock_s = min(replay.clock_s(now_s), lane.clock_s)
-            shown = Shown(n_tokens=self._replayed[side], clock_s=clock_s)
-            self._views[side].show(lane, shown, lines.goal(self.race))
-            if self._replayed[side] >= len(lane.tokens):
+            shown = Shown(n_tokens=len(so_far.tokens), clock_s=clock_s)
+            view = self._views[side]
+            view.show(lane if is_whole else so_far, shown, lines.goal(self.race))
+            if is_whole:
                 self._settle(side)
         if replay.is_over:
             self.replay = None
 
     def _append(self, news: Sequence[Recorded]) -> None:
         for item in news:
-            self._views[item.side].append(item.event)
+            if isinstance(item.event, TokensCommitted):
+                self._views[item.side].append(item.event)
 
     def _settle(self, side: Side) -> None:
         if side not in self._settled:
@@ -216,7 +222,10 @@ class RaceScreen(Screen[None]):
             self._hint("The replay comes when the race is over.")
             return
         self._clear()
-        self._replayed = dict.fromkeys(Side, 0)
+        self._replayed = {
+            side: Lane(side=side, turn_id=lane.turn_id)
+            for side, lane in self.race.lanes.items()
+        }
         self.replay = Replay(self.race.recorded, self._look.clock())
 
     def action_cycle_colours(self) -> None:

@@ -21,8 +21,10 @@ class LaneView(Vertical):
     LaneView { border-top: solid $panel; }
     LaneView > .lane-title { height: 1; color: $primary; text-style: bold; }
     LaneView > .lane-track { height: 1; color: $accent; }
-    LaneView > .lane-detail { height: 1; color: $text-muted; }
     LaneView > Static { text-wrap: nowrap; text-overflow: ellipsis; }
+    LaneView > .lane-detail {
+        height: auto; max-height: 3; text-wrap: wrap; color: $text-muted;
+    }
     LaneView > Transcript { height: 1fr; }
     """
 

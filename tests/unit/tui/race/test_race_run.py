@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ds4chat.demo.script import default_info
@@ -11,16 +13,19 @@ from ds4chat.protocol.events import (
     Hello,
     ModelLoading,
     Notice,
+    PolicyChanged,
     Refused,
+    RoundVerified,
     TokensCommitted,
 )
-from ds4chat.protocol.types import Channel, FinishReason
+from ds4chat.protocol.types import Channel, FinishReason, SpecState
 from ds4chat.tui.race.ask import LANES, Side, prompt_of
 from ds4chat.tui.race.desk import RaceDesk
 from ds4chat.tui.race.presets import BEST, PRESETS, TYPICAL, WORST
 from ds4chat.tui.race.race import Phase
 from tests.unit.tui.race.made import (
     IDS,
+    committed,
     finished,
     make_race,
     phase_of,
@@ -159,21 +164,21 @@ def test_what_belongs_to_a_race(event: Event, is_owned: bool) -> None:
 def test_the_desk_hands_out_events_and_forgets_ended_races() -> None:
     desk = RaceDesk()
     first, _ = make_race()
-    desk.add(first)
+    desk.add(first, default_info(), "")
     turn_id = turn_of(first, Side.PLAIN)
     assert desk.report(finished(3, ())) is None
     assert desk.report(finished(turn_id, IDS)) is first
     assert desk.report(finished(turn_of(first, Side.SPEC), IDS)) is first
-    assert desk.card(first, default_info(), "").measured_at == first.ended_at != ""
+    assert desk.card(first).measured_at == first.ended_at != ""
     second, _ = make_race()
-    desk.add(second)
+    desk.add(second, default_info(), "")
     assert desk.races == [second]
 
 
 def test_a_dead_engine_is_told_to_every_race_and_to_the_chat() -> None:
     desk = RaceDesk()
     race, _ = make_race()
-    desk.add(race)
+    desk.add(race, default_info(), "")
     assert desk.report(EngineFailed(message="killed")) is None
     assert (race.phase, race.trouble, race.is_over) == (Phase.FAILED, "killed", True)
 
@@ -184,3 +189,25 @@ def test_presets_are_labelled_honestly() -> None:
     assert PRESETS["prose"].case == WORST
     assert prompt_of(" JSON ") == (PRESETS["json"].label, PRESETS["json"].prompt)
     assert prompt_of("Tell me a tale") == ("own prompt", "Tell me a tale")
+
+
+def test_rounds_and_states_are_recorded_with_the_tokens_that_they_brought() -> None:
+    race, _ = make_race()
+    turn_id = turn_of(race, Side.SPEC)
+    race.report(verified(turn_id))
+    race.report(committed(turn_id, IDS))
+    race.report(PolicyChanged(turn_id=turn_id, state=SpecState.PARKED, reason="it loses"))
+    race.report(finished(turn_id, IDS))
+    found = [(type(item.event), item.at_s) for item in race.recorded]
+    assert found == [(RoundVerified, 0.1), (TokensCommitted, 0.1), (PolicyChanged, 0.5)]
+
+
+def test_the_card_tells_what_was_open_at_the_race_also_when_races_follow() -> None:
+    desk = RaceDesk()
+    for ctx in (4096, 8192):
+        race, _ = make_race()
+        desk.add(race, replace(default_info(), ctx=ctx), f"/x/{ctx}.gguf")
+        play(race, Side.PLAIN)
+        play(race, Side.SPEC)
+        card = desk.card(race)
+        assert (card.settings.ctx, card.files.support) == (ctx, f"{ctx}.gguf")
