@@ -10,8 +10,8 @@ _HEAD = """\
 _ds4chat_root() {
   local i
   REPLY="${XDG_DATA_HOME:-$HOME/%DATA%}/ds4chat/sessions"
-  for ((i = 2; i < CURRENT - 1; i++)); do
-    [[ "$words[i]" == --sessions ]] && REPLY="${words[i+1]/#\\~/$HOME}"
+  for ((i = 2; i < $#typed; i++)); do
+    [[ "$typed[i]" == --sessions ]] && REPLY="${typed[i+1]/#\\~/$HOME}"
   done
 }
 _ds4chat_sessions() {
@@ -56,7 +56,9 @@ def _function(at: str, command: Command) -> str:
     places = _places(at, command)
     specs += [f"    {place} \\\n" for place in places]
     specs[-1] = specs[-1].replace(" \\\n", "\n")
-    return f"{_name(at)}() {{\n{_descent(at, command)}  _arguments \\\n{''.join(specs)}}}\n"
+    all_words = "" if at else '  local -a typed\n  typed=("${(@)words}")\n'
+    head = f"{_name(at)}() {{\n{all_words}{_descent(at, command)}"
+    return f"{head}  _arguments \\\n{''.join(specs)}}}\n"
 
 
 def _name(at: str) -> str:
@@ -68,7 +70,7 @@ def _descent(at: str, command: Command) -> str:
     if not command.commands:
         return ""
     arms = "".join(
-        f"      {name}) words=($words[i,-1]); ((CURRENT -= i - 1)); "
+        f'      {name}) words=("${{(@)words[i,-1]}}"); ((CURRENT -= i - 1)); '
         f"{_name(f'{at} {name}'.strip())}; return ;;\n"
         for name, _ in command.commands
     )
