@@ -1,7 +1,7 @@
 """Timed products of single weights, at a model's shapes and in its formats.
 
-Each launch reads another of at least eight copies of its weight, so that no cache helps, and
-waits for the one before; the time of the waiting itself is taken off.
+Each launch reads another copy of its weight, so that no cache helps, and waits for the one
+before; the time of the waiting itself is taken off. One product's weights are there at a time.
 """
 
 from __future__ import annotations
@@ -13,71 +13,34 @@ from functools import partial
 
 import mlx.core as mx
 import numpy as np
-from numpy.typing import NDArray
 
 from ds4chat.engine.bench_runs import Clock
 from ds4chat.engine.copies import copy_once
+from ds4chat.engine.kernel_weights import (
+    MIN_COPIES,
+    Product,
+    Setting,
+    own_weights,
+    stock_weights,
+)
 from ds4chat.formats.quants import QuantFormat
 from ds4chat.model.binding import Kind, Place, target_layout
 from ds4chat.model.config import TargetConfig
 from ds4chat.ops import moe_kernels
-from ds4chat.ops.blocks import SCALES_AT, Blocks, upload
+from ds4chat.ops.blocks import Blocks, upload
 from ds4chat.ops.dispatch import current
-from ds4chat.ops.linear import Dense, Linear, Packed
+from ds4chat.ops.linear import Dense, Linear
 from ds4chat.ops.moe_kernels import ExpertBlocks
 from ds4chat.ops.qmatmul import has_kernel
 
-MIN_COPIES, MAX_COPIES = 8, 64
 OWN, STOCK = "own", "stock"
-_DRAWN_ROWS = 64  # random rows of which the copies are put together
 _GATE, _UP = "ffn_gate_exps", "ffn_up_exps"
 _LIMIT = 10.0  # clamp of the activation between gate, up and down
+_RUN_S = 0.5  # about that long is a run on a CPU, at most
 _LEAST_SHARE = 0.1  # of a timed launch with its waiting: below that the noise is larger
-_NO_ISLAND = "indexer.attn_q_b"  # the one float matrix that does not want float32 inputs
 _PICKED = ("token_embd.weight", "_ape.weight")  # rows are picked from these, not multiplied
-_FLOATS = {"F16": mx.float16, "BF16": mx.bfloat16, "F32": mx.float32}
-_MLX_LAYOUTS = {"Q8_0": (8, "affine"), "MXFP4": (4, "mxfp4")}
 
 Launch = Callable[[mx.array, int], mx.array]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Product:
-    """A kind of weight that a step multiplies by `per_step` times.
-
-    `n_experts` 0: a matrix; else `n_stacks` stacks (gate and up are read in one go) of which a
-    row chooses `n_used` experts. `n_groups` above 1: one matrix for each group of the input.
-    """
-
-    name: str
-    quant: QuantFormat
-    n_in: int
-    n_out: int
-    per_step: int
-    n_experts: int = 0
-    n_used: int = 0
-    n_stacks: int = 1
-    n_groups: int = 1
-
-    @property
-    def n_bytes(self) -> int:
-        """Bytes of one matrix, of stacks those of one expert."""
-        return self.n_stacks * self.n_out * self.quant.row_bytes(self.n_in)
-
-    @property
-    def is_island(self) -> bool:
-        """Whether its inputs are float32 on every device (mixers, router, compressors)."""
-        return self.quant.name in _FLOATS and self.name != _NO_ISLAND
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """How to time: bytes of all copies of a weight, launches in a run, runs, type of inputs."""
-
-    copies_bytes: int
-    n_launches: int
-    repeat: int
-    dtype: mx.Dtype
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,12 +104,14 @@ def time_product(
     clock: Clock = time.perf_counter,
 ) -> Iterator[Timing]:
     """Time one product for each row count, ours and where MLX has the format its own."""
-    yield from _time(OWN, product, _own_weights(product, setting), rows, setting, clock)
+    yield from _time(OWN, product, own_weights(product, setting), rows, setting, clock)
+    mx.clear_cache()
     try:
-        stock = _stock_weights(product, setting)
-        yield from _time(STOCK, product, stock, rows, setting, clock)
+        yield from _time(STOCK, product, stock_weights(product, setting), rows, setting, clock)
     except RuntimeError:  # MLX has not this product on this device: nothing stands beside ours
         return
+    finally:
+        mx.clear_cache()
 
 
 def _time(
@@ -161,10 +126,21 @@ def _time(
         dtype = mx.float32 if product.is_island else setting.dtype
         x = _input(product, n_rows, dtype)
         launch, n_bytes = _launch(product, copies, n_rows)
+        if not setting.keeps_blocks:
+            setting = replace(setting, n_launches=_n_launches(launch, x, setting, clock))
         seconds = time_launches(launch, x, setting, clock)
         yield Timing(
             product=product, rows=n_rows, who=who, seconds=tuple(seconds), n_bytes=n_bytes
         )
+
+
+def _n_launches(launch: Launch, x: mx.array, setting: Setting, clock: Clock) -> int:
+    """Launches of a run on a CPU: as many as asked for, fewer where they would take long."""
+    for _ in range(2):  # the first one touches the weights' pages
+        start = clock()
+        mx.eval(launch(x, 0))
+        seconds = clock() - start
+    return max(1, min(setting.n_launches, int(_RUN_S / max(seconds, 1e-9))))
 
 
 def time_launches(
@@ -210,86 +186,6 @@ def upload_bandwidth(n_bytes: int, repeat: int, clock: Clock = time.perf_counter
     return float(np.median(rates[1:]))
 
 
-def _n_copies(n_bytes: int, setting: Setting) -> int:
-    return min(MAX_COPIES, max(MIN_COPIES, -(-setting.copies_bytes // n_bytes)))
-
-
-def _n_experts(product: Product, setting: Setting) -> int:
-    """Experts of the timed stack: eight rows' choices at the least, for eight launches."""
-    wanted = max(MIN_COPIES * product.n_used, setting.copies_bytes // product.n_bytes)
-    return max(product.n_used, min(product.n_experts, wanted))
-
-
-def _own_weights(product: Product, setting: Setting) -> list[Linear]:
-    drawn = mx.array(random_rows(product.quant, _DRAWN_ROWS, product.n_in))
-    shape: tuple[int, ...] = (product.n_out,)
-    n_copies = _n_copies(product.n_bytes, setting)
-    if product.n_experts:
-        shape = (_n_experts(product, setting), product.n_out)
-        n_copies = product.n_stacks
-    copies: list[Linear] = []
-    for _ in range(n_copies):
-        raw = drawn[mx.random.randint(0, _DRAWN_ROWS, shape)]
-        mx.eval(raw)
-        copies.append(Blocks(raw=raw, quant=product.quant))
-    return copies
-
-
-def random_rows(quant: QuantFormat, n_rows: int, n_in: int) -> NDArray[np.uint8]:
-    """`(n_rows, row_bytes)`: random blocks with small finite scales."""
-    rng = np.random.default_rng(n_in)
-    if quant.block_values == 1:
-        values = rng.standard_normal((n_rows, n_in)).astype(np.float32)
-        array = mx.array(values).astype(_FLOATS[quant.name]).view(mx.uint8)
-        return np.array(array)
-    n_blocks = n_rows * n_in // quant.block_values
-    blocks = rng.integers(0, 256, (n_blocks, quant.block_bytes), dtype=np.uint8)
-    for at in SCALES_AT.get(quant.name, ()):
-        halves = rng.uniform(0.001, 0.01, (n_blocks, 1)).astype("<f2")
-        blocks[:, at : at + 2] = halves.view(np.uint8)
-    if quant.name == "MXFP4":
-        blocks[:, 0] = rng.integers(115, 122, n_blocks)
-    return blocks.reshape(n_rows, -1)
-
-
-def _stock_weights(product: Product, setting: Setting) -> list[Linear]:
-    """MLX's own storage of the format; empty where it has none."""
-    name = product.quant.name
-    lead: tuple[int, ...] = ()
-    n_copies = _n_copies(product.n_bytes, setting)
-    if product.n_experts:
-        lead, n_copies = (_n_experts(product, setting),), product.n_stacks
-    if name in _MLX_LAYOUTS:
-        return [_packed(product, lead) for _ in range(n_copies)]
-    if name not in _FLOATS or product.n_groups > 1:
-        return []
-    copies: list[Linear] = []
-    for _ in range(n_copies):
-        weight = mx.random.normal((*lead, product.n_in, product.n_out)).astype(_FLOATS[name])
-        mx.eval(weight)
-        copies.append(Dense(weight=weight))
-    return copies
-
-
-def _packed(product: Product, lead: tuple[int, ...]) -> Packed:
-    bits, mode = _MLX_LAYOUTS[product.quant.name]
-    shape = (*lead, product.n_out)
-    groups = (*shape, product.n_in // 32)
-    weight = mx.random.randint(0, 1 << 31, (*shape, product.n_in * bits // 32)).astype(
-        mx.uint32
-    )
-    if mode == "mxfp4":
-        scales, biases = mx.random.randint(115, 122, groups).astype(mx.uint8), None
-    else:
-        scales = mx.random.uniform(0.001, 0.01, groups).astype(mx.bfloat16)
-        biases = -128 * scales
-    packed = Packed(
-        weight=weight, scales=scales, biases=biases, bits=bits, group_size=32, mode=mode
-    )
-    mx.eval(packed.arrays())
-    return packed
-
-
 def _input(product: Product, rows: int, dtype: mx.Dtype) -> mx.array:
     """Rows as the product's caller gives them."""
     shape: tuple[int, ...] = (rows, product.n_in)
@@ -304,8 +200,9 @@ def _input(product: Product, rows: int, dtype: mx.Dtype) -> mx.array:
 
 def _launch(product: Product, copies: Sequence[Linear], rows: int) -> tuple[Launch, float]:
     """How launch i multiplies, and the mean bytes that a launch must read."""
+    n_bytes = _read_bytes(product, copies)
     if not product.n_experts:
-        return partial(_multiply, copies, product.n_groups > 1), float(product.n_bytes)
+        return partial(_multiply, copies, product.n_groups > 1), n_bytes
     n_experts = int(copies[0].arrays()[0].shape[0])
     rng = np.random.default_rng(rows)
     picks = [
@@ -319,8 +216,17 @@ def _launch(product: Product, copies: Sequence[Linear], rows: int) -> tuple[Laun
     has_kernels = not current().is_reference and has_kernel(product.quant, product.n_in)
     if has_kernels and len(own) == len(copies):
         stacks = [ExpertBlocks(blocks=p.raw, quant=p.quant, n_in=p.n_in) for p in own]
-        return partial(_by_kernel, stacks, arrays), distinct * product.n_bytes
-    return partial(_choose, copies, arrays), distinct * product.n_bytes
+        return partial(_by_kernel, stacks, arrays), distinct * n_bytes
+    return partial(_choose, copies, arrays), distinct * n_bytes
+
+
+def _read_bytes(product: Product, copies: Sequence[Linear]) -> float:
+    """Bytes of one matrix, of stacks those of one expert, as the copies hold them."""
+    first = copies[0]
+    if not isinstance(first, Dense):
+        return float(product.n_bytes)
+    n_experts = first.weight.shape[0] if product.n_experts else 1
+    return product.n_stacks * first.weight.nbytes / n_experts
 
 
 def _multiply(copies: Sequence[Linear], is_grouped: bool, x: mx.array, i: int) -> mx.array:

@@ -16,8 +16,10 @@ import pytest
 from ds4chat.cli import bench, bench_kernels
 from ds4chat.cli.bench_open import FLASH, published_format
 from ds4chat.cli.main import main
-from ds4chat.engine import kernel_runs
-from ds4chat.engine.kernel_runs import Product, Setting, products_of
+from ds4chat.engine import kernel_runs, kernel_weights, memory
+from ds4chat.engine.fit import Memory
+from ds4chat.engine.kernel_runs import products_of
+from ds4chat.engine.kernel_weights import Product, Setting
 from ds4chat.formats.quants import FORMATS, format_named
 from ds4chat.formats.quants.base import decode
 from ds4chat.ops import dispatch
@@ -70,7 +72,8 @@ def test_the_table_names_every_product_of_the_file(
     by_key = {(row["name"], row["n_out"], row["rows"]): row for row in found["rows"]}
     down = by_key["ffn_down_exps", 256, 1]
     assert (down["format"], down["stock_us"]) == ("Q2_K", None)
-    assert down["megabytes"] == 3 * 256 * 84 / 1e6  # three experts of 256 rows
+    assert found["kept"] == "float32"
+    assert down["megabytes"] == 3 * 4 * 256 * down["n_in"] / 1e6  # three experts of 256 rows
     assert by_key["ffn_down_exps", 256, 3]["megabytes"] >= down["megabytes"]
     assert by_key["attn_q_a", 256, 1]["stock_us"] > 0
     for row in found["rows"]:
@@ -84,7 +87,9 @@ def test_the_table_names_every_product_of_the_file(
 def test_text_and_csv(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = run(model, capsys, "--rows", "1", "--only", "exps")
     assert out.count("IQ2_XXS") == out.count("Q2_K") == 1
-    assert "(bar 55%)" in out
+    assert "float32, as the chat keeps them here" in out
+    assert "no bar here: 55% and 70%" in out
+    assert "bar of" not in out
     rows = list(csv.DictReader(io.StringIO(run(model, capsys, "--only", "q2_k", "--csv"))))
     assert [row["rows"] for row in rows] == [str(n) for n in range(1, 9)]
 
@@ -110,6 +115,120 @@ def test_ctrl_c_keeps_what_was_measured(
     assert len({row["name"] for row in found["rows"]}) == 2
 
 
+def test_each_product_is_named_before_it_is_timed(
+    model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick = ("--repeat", "1", "--launches", "1", "--megabytes", "1", "--rows", "1")
+
+    def none(*_: object) -> Iterator[kernel_runs.Timing]:
+        said = capsys.readouterr().err
+        assert "kernels: " in said or said.startswith("  ")
+        assert said.endswith("..\n")
+        yield from ()
+
+    monkeypatch.setattr(kernel_runs, "time_product", none)
+    bench.run(["kernels", "-m", str(model), "--backend", "cpu", *quick])
+
+
+def test_too_little_memory_is_told_with_figures_before_anything_is_made(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = Memory(usable=2 * 10**9, total=3 * 10**9, what="this machine")
+    monkeypatch.setattr(memory, "memory_of", lambda _: there)
+    monkeypatch.setattr(kernel_runs, "copy_bandwidth", pytest.fail)
+    argv = ["bench", "kernels", "--shapes", "flash", "--backend", "cpu", "--only", "q8_0"]
+    assert main(argv) == 2
+    said = capsys.readouterr().err
+    assert "output (Q8_0) takes up to 6.4 GB" in said
+    assert "2.0 GB free of 3.0 GB" in said
+    assert "--only" in said
+
+
+def test_a_cpu_holds_few_copies_of_large_weights() -> None:
+    cpu = Setting(
+        copies_bytes=32 << 20, n_launches=32, repeat=5, dtype=mx.float32, keeps_blocks=False
+    )
+    needs = {
+        (p.name, p.n_out): kernel_weights.most_bytes(p, cpu)
+        for p in products_of(FLASH, published_format)
+    }
+    output = 4 * 4096 * 129_280
+    assert needs["output", 129_280] == 3 * output  # two copies, and one in the making
+    assert max(needs.values()) == 3 * output
+    gpu = Setting(copies_bytes=1 << 30, n_launches=32, repeat=5, dtype=mx.bfloat16)
+    (last,) = (p for p in products_of(FLASH, published_format) if p.name == "output")
+    assert kernel_weights.most_bytes(last, gpu) >= 8 * last.n_bytes  # as the bar asks
+
+
+@pytest.mark.parametrize("changes", [{}, {"n_experts": 12, "n_used": 2, "n_stacks": 2}])
+@pytest.mark.parametrize("keeps_blocks", [True, False])
+def test_weights_take_what_was_foretold(changes: dict[str, int], keeps_blocks: bool) -> None:
+    each = product("Q8_0", n_in=1024, n_out=2048, **changes)
+    setting = Setting(
+        copies_bytes=1, n_launches=1, repeat=1, dtype=mx.float32, keeps_blocks=keeps_blocks
+    )
+    foretold = kernel_weights.most_bytes(each, setting)
+    for make in (kernel_weights.own_weights, kernel_weights.stock_weights):
+        before = mx.get_active_memory()
+        mx.reset_peak_memory()
+        made = make(each, setting)
+        held = sum(array.nbytes for copy in made for array in copy.arrays())
+        assert held <= mx.get_peak_memory() - before <= foretold * 1.1
+        del made
+
+
+def test_float32_weights_multiply_as_the_shapes_say() -> None:
+    setting = Setting(
+        copies_bytes=1, n_launches=1, repeat=1, dtype=mx.float32, keeps_blocks=False
+    )
+    grouped = product("Q8_0", n_groups=2, n_out=100)
+    stack = product("Q2_K", n_experts=20, n_used=2, n_stacks=2)
+    for each, n_bytes in ((grouped, 4 * 256 * 50 * 2), (stack, 2 * 2 * 4 * 256 * 8)):
+        timings = list(kernel_runs.time_product(each, [1], setting, ticking(0.1)))
+        own = [t for t in timings if t.who == kernel_runs.OWN]
+        assert [t.n_bytes for t in own] == [n_bytes]
+
+
+def test_slow_launches_are_fewer_on_a_cpu() -> None:
+    seen: list[int] = []
+
+    def launch(at: mx.array, i: int) -> mx.array:
+        seen.append(i)
+        return at
+
+    setting = Setting(
+        copies_bytes=1, n_launches=9, repeat=1, dtype=mx.float32, keeps_blocks=False
+    )
+    x = mx.ones((1, 4))
+    assert kernel_runs._n_launches(launch, x, setting, ticking(0.125)) == 4  # half a second
+    assert kernel_runs._n_launches(launch, x, setting, ticking(7.0)) == 1
+    assert kernel_runs._n_launches(launch, x, setting, ticking(1e-6)) == 9
+
+
+@pytest.mark.parametrize(
+    ("step", "large", "is_whole", "over"),
+    [
+        (0.6, 0.8, True, {"large_share_least": False, "step_share": False}),
+        (0.5, 0.8, True, {"large_share_least": False, "step_share": True}),
+        (0.5, 0.6, False, {"large_share_least": True}),
+    ],
+)
+def test_bars_are_judged_on_a_gpu_with_large_weights(
+    step: float, large: float, is_whole: bool, over: dict[str, bool]
+) -> None:
+    figures = {
+        "step_ms": 1.0, "step_megabytes": 9600.0, "step_share": step,
+        "large_share_least": large,
+    }  # fmt: skip
+    result = {"backend": "cuda", "summary": figures}
+    assert bench_kernels._over(result, is_whole=is_whole) == over
+    words = "\n".join(bench_kernels._verdicts(figures, over))
+    assert ("UNDER the bar" in words) == any(over.values())
+    assert bench_kernels._over({**result, "backend": "cpu"}, is_whole=True) == {}
+    del figures["large_share_least"]  # a small model
+    assert bench_kernels._over(result, is_whole=True) == {}
+
+
 def ticking(step: float) -> Callable[[], float]:
     ticks = count()
     return lambda: step * next(ticks)
@@ -132,7 +251,7 @@ def test_launches_go_round_at_least_eight_copies() -> None:
     seconds = kernel_runs.time_launches(launch, x, setting, ticking(0.5))
     assert seen == [0, *range(9), *range(9)]
     assert len(seconds) == 1
-    copies = kernel_runs._own_weights(product("Q8_0"), SETTING)
+    copies = kernel_weights.own_weights(product("Q8_0"), SETTING)
     assert len(copies) == 8
     raws = [np.array(copy.arrays()[0]).tobytes() for copy in copies]
     assert len(set(raws)) == 8
@@ -166,7 +285,7 @@ def test_kernels_are_timed_where_there_are_some(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("quant", [q for q in FORMATS.values() if not q.is_integer])
 def test_random_rows_are_valid_and_finite(quant: object) -> None:
     assert isinstance(quant, type(format_named("Q8_0")))
-    raw = kernel_runs.random_rows(quant, 4, 512)
+    raw = kernel_weights.random_rows(quant, 4, 512)
     values = decode(quant, raw, (4, 512))
     assert np.isfinite(values).all()
     assert values.std() > 0

@@ -10,7 +10,7 @@ from gguf import GGMLQuantizationType as Type
 from gguf import GGUFWriter
 from numpy.typing import NDArray
 
-from ds4chat.engine.kernel_runs import random_rows
+from ds4chat.engine.kernel_weights import random_rows
 from ds4chat.formats.gguf import GgufFile
 from ds4chat.formats.quants import FORMATS, QuantFormat
 from ds4chat.formats.quants.base import decode
