@@ -10,6 +10,7 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
+from textual.layout import Layout
 from textual.timer import Timer
 from textual.widgets import Static, TextArea
 
@@ -108,6 +109,7 @@ class ChatScreen(LeavingScreen):
         self._is_panel_wanted = True
         self._first_command = options.first_command
         self._redraw: Timer | None = None
+        self._layout = StackLayout()
         self._link_lock = asyncio.Lock()  # closing and restarting take turns
 
     def compose(self) -> ComposeResult:
@@ -128,9 +130,13 @@ class ChatScreen(LeavingScreen):
         yield self._keybar
         yield self._hints
 
+    @property
+    def layout(self) -> Layout:
+        """Header at the top, keys at the bottom, however low the window is."""
+        return self._layout
+
     def on_mount(self) -> None:
-        """Layout, colours and focus."""
-        self.styles.layout = StackLayout()
+        """Colours and focus."""
         self.transcript.set_theme_colours(self._palette)
         self.transcript.set_colour_mode(ColourMode(self._options.colour_mode))
         self._prompt.focus()

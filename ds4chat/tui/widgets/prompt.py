@@ -59,7 +59,7 @@ class PromptArea(TextArea, inherit_bindings=False):
 
     DEFAULT_CSS = """
     PromptArea {
-        height: auto; max-height: 10; width: 1fr;
+        height: auto; max-height: 100%; width: 1fr;
         border: none; padding: 0; background: $surface;
         &:focus { border: none; }
     }
