@@ -68,7 +68,9 @@ def finish(app: Ds4ChatApp, model: str = "", support: str = "") -> None:
     try:
         name = desk.close()
     except SessionFileError as error:
-        print(f"ds4chat: {clean_line(error.message)}", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            print(f"ds4chat: {clean_line(error.message)}", file=sys.stderr)
+            print(f"  {clean_line(error.hint)}".rstrip(), file=sys.stderr)
         return
     if name:
         root = None if desk.plan.is_usual else desk.plan.root
