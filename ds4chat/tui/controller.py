@@ -312,6 +312,7 @@ class ChatController:
             turn_id = turns[-1].turn_id
         question = self.conversation.rewind(turn_id) if turn_id is not None else None
         if turn_id is not None and question is not None:
+            self.n_context = self.conversation.n_context
             self.view.transcript.remove_from(turn_id)
             self.keeper.rewound(turn_id)
         return question
@@ -377,7 +378,7 @@ class ChatController:
 
     def reset_figures(self) -> None:
         """Forget the figures of replies; what is known of the engine stays."""
-        old, self.tps, self.n_context = self.figures, None, 0
+        old, self.tps, self.n_context = self.figures, None, self.conversation.n_context
         self.figures = Figures(
             block_size=old.block_size,
             state=old.state,

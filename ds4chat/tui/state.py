@@ -95,6 +95,12 @@ class Conversation:
         """The newest turn whose figures are known."""
         return next((turn for turn in reversed(self.turns) if turn.usage is not None), None)
 
+    @property
+    def n_context(self) -> int:
+        """Tokens of the context behind the newest turn whose figures are known; 0: none."""
+        last = self.last_finished
+        return last.usage.n_context if last is not None and last.usage is not None else 0
+
     def reading_s(self, n_tokens: int) -> float | None:
         """About how long reading so many tokens takes; None: nothing was read yet.
 
@@ -179,5 +185,6 @@ class Conversation:
     def clear(self) -> None:
         """Forget the turns and what waits; the system text stays."""
         self.turns.clear()
+        self.n_turns_ever = 0  # each session counts from 1
         self.n_dropped = self.n_dropped_held = 0
         self.queue.clear()

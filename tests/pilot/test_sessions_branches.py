@@ -117,12 +117,15 @@ async def test_undo_is_recorded_and_the_turn_can_be_brought_back(
     async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
         await chat.ask("one")
         await chat.ask("two")
+        n_context = chat.chat.n_context
         await chat.send("/undo")
         await chat.until(lambda: len(chat.chat.conversation.turns) == 1)
         assert chat.prompt.text == "two"
+        assert 0 < chat.chat.n_context < n_context
         await chat.press("ctrl+a", "delete")
         chat.prompt.text = ""
         await chat.send("/goto 2")
+        assert chat.chat.n_context == n_context
         assert [t.question for t in chat.chat.conversation.turns] == ["one", "two"]
         name = await saved(chat)
     assert [t.id for t in on_disk(tmp_path, name).path("main")] == [1]

@@ -343,6 +343,19 @@ def test_between_replies_the_key_keeps_it_on_in_the_next_reply_only(desk: Desk) 
     assert steered(desk) == [(True, True)]
 
 
+def test_what_is_taken_back_no_longer_counts_as_context(desk: Desk) -> None:
+    desk.ready()
+    for turn_id, n_context in ((1, 71), (2, 140)):
+        desk.chat.send_text("go")
+        end = finished(turn_id)
+        usage = replace(end.usage, n_context=n_context)
+        desk.report(started(turn_id), tokens(turn_id, "x"), replace(end, usage=usage))
+    desk.chat.undo()
+    assert desk.chat.n_context == 71
+    desk.chat.undo()
+    assert desk.chat.n_context == 0
+
+
 def test_the_key_twice_between_replies_switches_off(desk: Desk) -> None:
     desk.ready()
     desk.chat.send_text("go")
