@@ -81,6 +81,8 @@ def why(usage: Usage) -> str:
         f"The prompt had {usage.n_prompt:,} tokens; {usage.n_cached:,} were still held, the "
         f"rest took {units.seconds(usage.prefill_s)}.",
     ]
+    if not usage.n_tokens:
+        return "\n".join([*lines, "It ended before its first token: nothing was decoded."])
     if not has_drafted(usage):
         return "\n".join([*lines, "Every token took a plain step: nothing was drafted."])
     return "\n".join([*lines, *_rounds(usage), *_plain_steps(usage), *_balance(usage)])

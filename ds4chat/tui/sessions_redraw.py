@@ -21,8 +21,7 @@ def show(tree: kept.Tree, conversation: Conversation, transcript: TranscriptView
     conversation.turns[:] = [_as_turn(turn) for turn in path]
     conversation.system = tree.system
     conversation.n_dropped = conversation.n_dropped_held = len(path) - len(tree.path())
-    newest = tree.next_turn_id - 1
-    conversation.n_turns_ever = max(conversation.n_turns_ever, newest)
+    conversation.n_turns_ever = tree.next_turn_id - 1
     transcript.clear()
     for place, turn in enumerate(path, start=1):
         _draw(turn, transcript)

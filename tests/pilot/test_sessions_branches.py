@@ -7,6 +7,7 @@ from pathlib import Path
 from ds4chat.protocol.commands import RestoreSnapshot, Submit
 from ds4chat.protocol.types import Role
 from tests.pilot.conftest import OpenChat
+from tests.pilot.driver import Chat
 from tests.pilot.keeping import SCRIPT, desk_of, kept, on_disk, saved
 
 
@@ -129,3 +130,36 @@ async def test_undo_is_recorded_and_the_turn_can_be_brought_back(
         assert [t.question for t in chat.chat.conversation.turns] == ["one", "two"]
         name = await saved(chat)
     assert [t.id for t in on_disk(tmp_path, name).path("main")] == [1]
+
+
+async def test_each_session_counts_its_turns_from_1(
+    open_chat: OpenChat, tmp_path: Path
+) -> None:
+    async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
+        await chat.ask("one")
+        await chat.ask("two")
+        first = await saved_name(chat)
+        await chat.press("ctrl+n")
+        await chat.ask("three")
+        assert [turn.id for turn in desk_of(chat).tree.path()] == [1]
+        await chat.send("/branches")
+        assert "1  three" in chat.transcript()
+        await chat.send("/fork 1")
+        assert "goes on after turn 1" in chat.transcript()
+        await chat.send(f"/resume {first}")
+        await chat.until(lambda: len(chat.chat.conversation.turns) == 2)
+        await chat.ask("four")
+        name = await saved(chat)
+    assert [(turn.id, turn.question) for turn in on_disk(tmp_path, name).path()] == [
+        (1, "one"),
+        (2, "two"),
+        (3, "four"),
+    ]
+
+
+async def saved_name(chat: Chat) -> str:
+    """The name of the chat's session, once it is made."""
+    await chat.until(lambda: desk_of(chat).session)
+    session = desk_of(chat).session
+    assert session is not None
+    return session.name

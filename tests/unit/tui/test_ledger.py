@@ -95,3 +95,9 @@ def test_the_parts_sum_to_what_was_saved(
     total = parts.rounds_s + parts.plain_s + parts.rest_s
     assert total == pytest.approx(usage.saved_s, abs=1e-6)
     assert bool(loss(usage)) is (usage.saved_s is not None and usage.saved_s < 0)
+
+
+def test_a_reply_without_a_token_took_no_step() -> None:
+    words = why(Usage(n_prompt=20))
+    assert "nothing was decoded" in words
+    assert "plain step" not in words
