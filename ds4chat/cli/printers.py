@@ -22,6 +22,7 @@ from ds4chat.protocol.events import (
 from ds4chat.protocol.types import Channel, FinishReason, Message, Role, ThinkMode
 from ds4chat.tui import loading
 from ds4chat.tui.ledger import why
+from ds4chat.tui.problems import joined
 from ds4chat.tui.receipt import receipt
 
 # Everything that a terminal could take for a command, but newline and tab: C0, DEL, C1.
@@ -115,7 +116,7 @@ class TextPrinter:
                 for note in event.info.notes:
                     self._say(note)
             case Notice():
-                self._say(" ".join((event.message, event.hint)).strip())
+                self._say(joined(event.message, event.hint))
             case TurnFinished():
                 self._finish(event)
             case _:
@@ -155,8 +156,10 @@ class TextPrinter:
 
     def _line(self, text: str) -> None:
         self._wipe()
-        if not self._ends[id(self._err)]:
+        is_one_screen = self._err.isatty() and self._out.isatty()
+        if not self._ends[id(self._err)] or (is_one_screen and not self._ends[id(self._out)]):
             self._write(self._err, "\n")
+            self._ends[id(self._out)] |= is_one_screen
         self._write(self._err, f"{text}\n")
 
     def _write(self, stream: TextIO, text: str) -> None:

@@ -23,6 +23,7 @@ from ds4chat.store.library import Library
 from ds4chat.store.records import OptionsSet
 from ds4chat.store.session import Session
 from ds4chat.tui import sessions_kv, sessions_options
+from ds4chat.tui.problems import joined
 
 _BROKEN = (FinishReason.ERROR, FinishReason.NONFINITE)
 
@@ -145,7 +146,7 @@ class SessionLines:
         try:
             work()
         except SessionFileError as error:
-            self._say(f"{error.message}. {error.hint}".strip())
+            self._say(joined(error.message, error.hint))
 
     def broken_off(self, message: str) -> None:
         """The reply ended without an end."""

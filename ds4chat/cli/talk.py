@@ -21,6 +21,7 @@ from ds4chat.protocol.events import (
     TurnFinished,
 )
 from ds4chat.protocol.types import ModelInfo
+from ds4chat.tui.problems import joined
 
 OnEvent = Callable[[Event], None]
 
@@ -157,5 +158,5 @@ class Talk:
 
 
 def _died(event: EngineFailed) -> EngineError:
-    log = f" The log: {event.log_path}" if event.log_path else ""
-    return EngineError(event.message, f"{event.hint}{log}".strip())
+    log = f"The log: {event.log_path}" if event.log_path else ""
+    return EngineError(event.message, joined(event.hint, log))

@@ -28,16 +28,22 @@ def sentence(message: str, hint: str) -> str:
     """
     last = hint.rsplit(" ", 1)[-1]
     is_typed = "/" in last or "." in last[:-1] or last.isupper()
-    parts = [_stopped(message), _capital(hint) if is_typed else _stopped(hint)]
+    parts = [_capital(_stopped(message)), _capital(hint if is_typed else _stopped(hint))]
     return " ".join(part for part in parts if part)
+
+
+def joined(message: str, hint: str) -> str:
+    """Message and hint as one text that goes on behind other words: a stop between the two."""
+    return f"{_stopped(message)} {hint}" if message and hint else message or hint
 
 
 def _stopped(text: str) -> str:
     is_over = not text or text.endswith((".", "!", "?", "…"))
-    return _capital(text) + ("" if is_over else ".")
+    return text + ("" if is_over else ".")
 
 
 def _capital(text: str) -> str:
     first = text.split(" ", 1)[0]
     is_name = "/" in first or "." in first.rstrip(".") or first.endswith(":")
+    is_name = is_name or first == "ds4chat"
     return text if is_name else text[:1].upper() + text[1:]

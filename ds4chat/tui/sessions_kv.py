@@ -20,6 +20,7 @@ from ds4chat.store import records, snapshots
 from ds4chat.store.session import Session
 from ds4chat.tui import sessions_redraw
 from ds4chat.tui.controller import ChatController
+from ds4chat.tui.problems import sentence
 
 MAX_TRIED = 8
 """Snapshots that a restore looks at, newest first."""
@@ -190,7 +191,7 @@ class SessionSnapshots:
         elif not self._has_told and self._chat.link.is_alive:
             self._has_told = True
             hint = event.hint or "The chat goes on."
-            self._chat.say(f"No KV snapshot: {event.message}. {hint}", "warning")
+            self._chat.say(sentence(f"no KV snapshot: {event.message}", hint), "warning")
         self._close_left(save.session)
 
     def leave(self, session: Session) -> None:

@@ -23,6 +23,7 @@ from ds4chat.protocol.events import (
     TurnStarted,
 )
 from ds4chat.protocol.types import FinishReason
+from ds4chat.tui.problems import joined
 from ds4chat.tui.race.ask import LANES, RaceAsk, Side
 from ds4chat.tui.race.lane import Lane
 from ds4chat.tui.race.verdict import Verdict, compare
@@ -208,14 +209,14 @@ class Race:
             return  # a lane that has just ended refuses to pause: that is no trouble
         self._open.discard(self.lanes[side].turn_id)
         self.phase = Phase.FAILED
-        self.trouble = " ".join((event.message, event.hint)).strip()
+        self.trouble = joined(event.message, event.hint)
         self.stop()
 
     def _all_ended(self) -> None:
         ends = [lane.end for lane in self.lanes.values() if lane.end is not None]
         broken = next((end for end in ends if _is_broken(end)), None)
         if broken is not None:
-            self.trouble = " ".join((broken.message, broken.hint)).strip()
+            self.trouble = joined(broken.message, broken.hint)
         if self.phase is not Phase.FAILED:
             self.phase = Phase.FINISHED if broken is None else Phase.FAILED
         if self._closes:

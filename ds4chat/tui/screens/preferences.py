@@ -14,6 +14,7 @@ from ds4chat.errors import SettingsError
 from ds4chat.tui import editor, themes
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.palette import Palette
+from ds4chat.tui.problems import sentence
 from ds4chat.tui.screens.reading import ReadingScreen
 from ds4chat.tui.screens.settings import SettingsScreen
 from ds4chat.tui.settings_book import SettingsBook
@@ -96,5 +97,5 @@ class PreferenceScreen(ReadingScreen):
         except SuspendNotSupported:
             self.chat.say("This terminal cannot be lent to an editor.", "error")
         if trouble is not None:
-            self.chat.say(f"{trouble.message}. {trouble.hint}".strip(), "error")
+            self.chat.say(sentence(trouble.message, trouble.hint), "error")
         self._prompt.focus()

@@ -17,6 +17,7 @@ from textual.widgets import Static
 from ds4chat.errors import Ds4Error
 from ds4chat.protocol.events import TokensCommitted
 from ds4chat.tui.palette import ColourMode, Palette
+from ds4chat.tui.problems import sentence
 from ds4chat.tui.race import files, lines
 from ds4chat.tui.race.ask import Side
 from ds4chat.tui.race.card import SpeedCard
@@ -268,8 +269,7 @@ class RaceScreen(Screen[None]):
         try:
             written = write(self._look.folder() / f"race-{stamp}", card)
         except Ds4Error as error:
-            words = f"{error.message} {error.hint}".strip()
-            self._hints.say(words, 8)
+            self._hints.say(sentence(error.message, error.hint), 8)
             return
         self._hint("Saved " + " and ".join(str(path) for path in written))
 

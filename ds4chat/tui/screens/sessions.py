@@ -19,6 +19,7 @@ from ds4chat.errors import SessionFileError
 from ds4chat.store.summary import Summary
 from ds4chat.tui import sessions_manage, sessions_rows
 from ds4chat.tui.markdown.clean import clean_line
+from ds4chat.tui.problems import sentence
 from ds4chat.tui.sessions_desk import SessionDesk
 
 KEYS = "Enter open   ^E rename   ^X delete   ^Z undelete   ^S strip KV   Esc back"
@@ -105,7 +106,7 @@ class SessionsScreen(ModalScreen[None]):
         self.query_one("#sessions-said", Static).update(clean_line(text))
 
     def _say_error(self, error: SessionFileError) -> None:
-        self._say(f"{error.message}. {error.hint}".strip())
+        self._say(sentence(error.message, error.hint))
 
     def _try(self, work: Callable[[], str]) -> None:
         """Do it, say what came of it, and read the folder again."""

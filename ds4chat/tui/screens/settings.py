@@ -16,6 +16,7 @@ from textual.widgets.option_list import Option
 from ds4chat.errors import SettingsError
 from ds4chat.tui import live_settings
 from ds4chat.tui.live_settings import AT_START, SettingsHost, Shown
+from ds4chat.tui.problems import sentence
 from ds4chat.tui.settings_book import SettingsBook
 from ds4chat.tui.widgets.hint_line import HintLine
 
@@ -130,7 +131,7 @@ class SettingsScreen(ModalScreen[None]):
             said = live_settings.change(self._host, self._book, item.row, raw)
         except SettingsError as error:
             self._fill(self._list.highlighted or 0)
-            self._say(f"{error.message}. {error.hint}".strip())
+            self._say(sentence(error.message, error.hint))
             return
         self._close_input()
         self._fill(self._list.highlighted or 0)

@@ -24,6 +24,17 @@ class Terminal(io.StringIO):
         return True
 
 
+class Twin(Terminal):
+    """Another stream to the same terminal."""
+
+    def __init__(self, screen: Terminal) -> None:
+        super().__init__()
+        self._screen = screen
+
+    def write(self, text: str) -> int:
+        return self._screen.write(text)
+
+
 def tokens(text: str, channel: Channel = Channel.ANSWER) -> TokensCommitted:
     token = Token(id=7, source=Source.ACCEPTED, round=1, position=2, confidence=0.5, margin=1.5)
     return TokensCommitted(turn_id=1, channel=channel, spans=(Span(text=text, token=token),))
@@ -72,8 +83,18 @@ def test_an_end_that_was_asked_for_needs_no_words(reason: FinishReason) -> None:
 
 
 def test_notices_are_told() -> None:
-    notice = Notice(turn_id=None, level="warning", message="no speculation", hint="why")
-    assert text_of(notice) == ("", "ds4chat: no speculation why\n")
+    notice = Notice(turn_id=None, level="warning", message="no speculation", hint="Why.")
+    assert text_of(notice) == ("", "ds4chat: no speculation. Why.\n")
+
+
+def test_a_notice_stands_on_a_line_of_its_own_on_one_terminal() -> None:
+    screen = Terminal()  # both streams are shown on it
+    aside = Twin(screen)
+    printer = TextPrinter(screen, aside, shows_thinking=False, is_verbose=False)
+    notice = Notice(turn_id=1, level="warning", message="no speculation", hint="")
+    for event in (tokens("2"), notice, tokens("+2")):
+        printer.take(event)
+    assert screen.getvalue() == "2\nds4chat: no speculation\n+2"
 
 
 def load_of(done: int, elapsed_s: float) -> ModelLoading:

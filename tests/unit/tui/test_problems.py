@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ds4chat.formats.show import problem_text
-from ds4chat.tui.problems import brief, sentence
+from ds4chat.tui.problems import brief, joined, sentence
 
 
 @pytest.mark.parametrize(
@@ -37,8 +37,22 @@ def test_other_messages_become_one_line() -> None:
             "A model is loaded. Then: ds4chat -m FILE",
         ),
         ("what?", "Did you mean 'this'?", "What? Did you mean 'this'?"),
+        ("no engine", "ds4chat -r NAME goes on.", "No engine. ds4chat -r NAME goes on."),
         ("", "", ""),
     ],
 )
 def test_errors_are_prose(message: str, hint: str, prose: str) -> None:
     assert sentence(message, hint) == prose
+
+
+@pytest.mark.parametrize(
+    ("message", "hint", "words"),
+    [
+        ("not a number", "The reply goes on.", "not a number. The reply goes on."),
+        ("it is there already.", "Take another.", "it is there already. Take another."),
+        ("no hint", "", "no hint"),
+        ("", "The log: x.log", "The log: x.log"),
+    ],
+)
+def test_two_sentences_are_never_glued(message: str, hint: str, words: str) -> None:
+    assert joined(message, hint) == words

@@ -123,7 +123,7 @@ def test_a_refused_question_fails_the_race() -> None:
     spec, plain = submits(sent)
     race.report(Done(request_id=spec.request_id))
     race.report(Refused(request_id=plain.request_id, message="no room", hint="Make some."))
-    assert (race.phase, race.trouble) == (Phase.FAILED, "no room Make some.")
+    assert (race.phase, race.trouble) == (Phase.FAILED, "no room. Make some.")
     assert [c.lane for c in sent if isinstance(c, Cancel)] == [LANES[Side.SPEC]]
     race.report(finished(turn_of(race, Side.SPEC), (), reason=FinishReason.CANCELLED))
     assert race.is_over
