@@ -146,7 +146,7 @@ def _model(values: settings.Settings | None) -> tuple[Ask, list[Finding]]:
         ]
     ask = Ask(
         model=str(pair.model), support=str(pair.support or ""), backend=values.backend,
-        ctx=values.ctx, cpu_blas=values.cpu_blas,
+        ctx=values.ctx, cpu_blas=values.cpu_blas, support_note=pair.note,
     )  # fmt: skip
     findings = doctor_run.findings("files", ask, "the model's files", _progress)
     return ask if not has_failed(findings) else how, [*findings, *_holders(pair.model)]

@@ -39,6 +39,7 @@ class Ask:
 
     model: str = ""
     support: str = ""
+    support_note: str = ""  # of those that lie beside the model and are not used
     backend: str = "auto"
     ctx: int | None = None
     cpu_blas: bool = True
@@ -65,11 +66,16 @@ def check_files(ask: Ask) -> Iterator[Finding]:
     tokens = model["tokenizer"]
     yield ok(MODEL, "tokenizer", f"{tokens['tokens']:,} tokens, {tokens['pre']}")
     yield from (warn(MODEL, "model file", line, _FETCH_FIX) for line in model["warnings"])
-    if not ask.support:
+    if ask.support_note:
+        yield warn(
+            MODEL, "support file", ask.support_note, "Keep one of them there, and whole."
+        )
+    elif not ask.support:
         yield warn(
             MODEL, "support file", "none beside the model: replies are decoded plainly",
             "Put the DSpark support GGUF beside the model, or name it with --support FILE.",
         )  # fmt: skip
+    if not ask.support:
         return
     pair = _inspected("support file", ask.support, ask.model)
     if isinstance(pair, Finding):

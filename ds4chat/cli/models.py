@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ds4chat.cli.arguments import meant_command
 from ds4chat.errors import ModelFileError, SettingsError
+from ds4chat.formats.show import printable
 from ds4chat.protocol.commands import Load
 from ds4chat.settings import Settings
 from ds4chat.settings_row import nearest
 
 MAX_LOOKED_AT = 16
+MAX_NAMED = 3
 NO_SUPPORT = "none"
 
 _SUPPORT_WORDS = ("dspark", "dflash")
@@ -41,11 +44,24 @@ def where_from(program: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """The files of one start. `is_found`: the support file was not named by the person."""
+    """The files of one start.
+
+    `is_found`: the support file was not named by the person. `note`: what is to be said of the
+    support files that lie beside the model and are not used.
+    """
 
     model: Path
     support: Path | None
     is_found: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """The support file beside a model; `note` says why there is none, or which are left."""
+
+    found: Path | None
+    note: str = ""
 
 
 def choose(settings: Settings, nano: Path | None) -> Pair | None:
@@ -68,7 +84,8 @@ def choose(settings: Settings, nano: Path | None) -> Pair | None:
         support = Path(settings.support).expanduser()
         check_readable(support, "support file")
         return Pair(model=model, support=support)
-    return Pair(model=model, support=find_support(model), is_found=True)
+    beside = look_beside(model)
+    return Pair(model=model, support=beside.found, is_found=True, note=beside.note)
 
 
 def model_file(settings: Settings, nano: Path | None) -> Path | None:
@@ -82,8 +99,9 @@ def other(name: str, load: Load) -> Load:
     """Another model's files instead of those of `load`. Raises SettingsError."""
     model = Path(name).expanduser()
     check_readable(model, "model")
-    support = find_support(model)
-    return replace(load, model_path=str(model), support_path=str(support or ""))
+    beside = look_beside(model)
+    support = str(beside.found or "")
+    return replace(load, model_path=str(model), support_path=support, support_note=beside.note)
 
 
 def check_readable(path: Path, what: str) -> None:
@@ -118,16 +136,41 @@ def bundled_model(nano: Path) -> Path | None:
 
 
 def find_support(model: Path) -> Path | None:
-    """The support file in the model's folder, by name, else by what the file says it is.
+    """The support file that `look_beside` finds."""
+    return look_beside(model).found
 
-    A file that belongs to another checkpoint is not taken; if several fit, none is.
+
+def look_beside(model: Path) -> Beside:
+    """Find the support file in the model's folder, by name, else by what the file says it is.
+
+    A file that belongs to another checkpoint is not taken, and of several none that is cut off
+    or cannot be read; if several are left, none is.
     """
     beside = [path for path in _neighbours(model) if _same_checkpoint(model, path)]
-    named = [path for path in beside if _is_support_name(path)]
-    if named:
-        return named[0] if len(named) == 1 else None
-    told = [path for path in beside[:MAX_LOOKED_AT] if _says_support(path)]
-    return told[0] if len(told) == 1 else None
+    fitting = [path for path in beside if _is_support_name(path)]
+    if not fitting:
+        fitting = [path for path in beside[:MAX_LOOKED_AT] if _says_support(path)]
+    if len(fitting) < 2:
+        return Beside(found=fitting[0] if fitting else None)
+    sound = [path for path in fitting[:MAX_LOOKED_AT] if _is_whole(path)]
+    if len(sound) != 1:
+        several = _list(sound or fitting)
+        why = "" if sound else ", all of them cut off, damaged or not readable"
+        return Beside(
+            found=None,
+            note=f"{len(sound or fitting)} support files lie beside the model ({several})"
+            f"{why}: none is used. Name one with --support FILE.",
+        )
+    left = _list([path for path in fitting if path != sound[0]])
+    note = f"beside the model {left}: cut off, damaged or not readable, passed over"
+    return Beside(found=sound[0], note=f"{note}; {sound[0].name} is used.")
+
+
+def _list(files: Sequence[Path]) -> str:
+    """The names of files, at most three of them."""
+    names = [printable(path.name) for path in files[:MAX_NAMED]]
+    more = len(files) - len(names)
+    return ", ".join([*names, *([f"{more} more"] if more else [])])
 
 
 def _neighbours(model: Path) -> list[Path]:
@@ -148,6 +191,17 @@ def _is_support_name(path: Path) -> bool:
 def _same_checkpoint(model: Path, support: Path) -> bool:
     names = model.resolve().name.lower(), support.name.lower()
     return all((word in names[0]) == (word in names[1]) for word in _CHECKPOINT_WORDS)
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file's directory can be read and all its tensors are there."""
+    from ds4chat.formats.gguf import GgufFile
+
+    try:
+        with GgufFile.open(path):
+            return True
+    except ModelFileError:
+        return False
 
 
 def _says_support(path: Path) -> bool:

@@ -85,6 +85,8 @@ def run(argv: Sequence[str], make_link: MakeLink = EngineProcess) -> int:
         print(models.where_from(keep.program()), file=sys.stderr)
         return EXIT_USAGE
     if pair.support is None:
+        if pair.note:
+            raise SettingsError(f"nothing can be raced: {pair.note}")
         raise SettingsError(
             f"no support file lies beside {pair.model}, so there is nothing to race",
             "Name one with --support FILE.",

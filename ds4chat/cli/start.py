@@ -53,6 +53,7 @@ def make(settings: Settings, pair: Pair | None) -> Start:
             request_id=0,
             model_path=str(pair.model.absolute()) if pair else "",
             support_path=str(pair.support.absolute()) if pair and pair.support else "",
+            support_note=pair.note if pair else "",
             backend=settings.backend,
             ctx=settings.ctx,
             kv_fp8=settings.kv_fp8,

@@ -205,7 +205,9 @@ class Host:
             self._engine = None
         progress = LoadingReport(self._emit, self._clock)
         self._engine = self._open(command, progress)
-        self._emit(ModelReady(info=self._engine.info))
+        info = self._engine.info
+        notes = (command.support_note,) if command.support_note else ()
+        self._emit(ModelReady(info=replace(info, notes=(*notes, *info.notes))))
 
     def _open(self, command: Load, progress: LoadProgress) -> HostedEngine:
         """Open the pair; a support file that cannot be used costs speculation, not the chat.

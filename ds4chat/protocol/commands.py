@@ -18,6 +18,7 @@ class Load:
     request_id: int
     model_path: str
     support_path: str = ""  # empty: none
+    support_note: str = ""  # of support files that lie beside the model and are not used
     needs_support: bool = False  # refuse the load rather than go on without the support file
     backend: str = "auto"
     ctx: int | None = None  # None: the engine's default for this file

@@ -117,8 +117,9 @@ class EngineReports:
         if event.info.block_size == 0:
             self._chat.figures.state = SpecState.UNAVAILABLE
             trouble = self._chat.support_trouble
+            why = self._chat.load.support_note or "no support file"
             self._chat.figures.reason = (
-                "the support file does not fit, /why has more" if trouble else "no support file"
+                "the support file does not fit, /why has more" if trouble else why
             )
         else:
             self._chat.figures.state = (

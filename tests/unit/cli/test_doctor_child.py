@@ -49,6 +49,16 @@ def test_without_a_support_file_it_says_what_that_costs(pair: PairPaths) -> None
     assert "--support" in found[-1].fix
 
 
+@pytest.mark.parametrize("is_used", [True, False])
+def test_support_files_that_are_passed_over_are_named(pair: PairPaths, is_used: bool) -> None:
+    note = "beside the model partial-dspark.gguf: cut off, passed over"
+    rest = {} if is_used else {"support": ""}
+    found = list(check_files(ask(pair, support_note=note, **rest)))
+    (warned,) = [finding for finding in found if finding.mark is Mark.WARN]
+    assert warned.found == note
+    assert any("fits the model" in finding.found for finding in found) is is_used
+
+
 def test_the_two_files_swapped(pair: PairPaths) -> None:
     (found,) = check_files(ask(pair, model=str(pair.support), support=str(pair.base)))
     assert found.mark is Mark.FAIL

@@ -106,3 +106,45 @@ def test_the_bundled_pair_is_the_default(tmp_path: Path) -> None:
     assert pair is not None
     assert pair.model == tmp_path / "nano.gguf"
     assert pair.support == tmp_path / "nano-dspark.gguf"
+
+
+def test_several_support_files_are_named_and_the_way_out(tmp_path: Path) -> None:
+    model = touch(tmp_path, "base.gguf")
+    for name in ("good", "other"):
+        gguf(tmp_path / f"{name}-dspark.gguf", "deepseek4-dspark")
+    pair = models.choose(values(model=model), None)
+    assert pair is not None
+    assert pair.support is None
+    assert pair.note == (
+        "2 support files lie beside the model (good-dspark.gguf, other-dspark.gguf): none is "
+        "used. Name one with --support FILE."
+    )
+
+
+def test_a_support_file_that_is_cut_off_does_not_count(tmp_path: Path) -> None:
+    model = touch(tmp_path, "base.gguf")
+    gguf(tmp_path / "good-dspark.gguf", "deepseek4-dspark")
+    whole = (tmp_path / "good-dspark.gguf").read_bytes()
+    (tmp_path / "partial-dspark.gguf").write_bytes(whole[:-9])
+    beside = models.look_beside(model)
+    assert beside.found == tmp_path / "good-dspark.gguf"
+    assert beside.note == (
+        "beside the model partial-dspark.gguf: cut off, damaged or not readable, passed over; "
+        "good-dspark.gguf is used."
+    )
+
+
+def test_of_many_damaged_support_files_a_few_are_named(tmp_path: Path) -> None:
+    names = [f"{place}-dspark.gguf" for place in range(5)]
+    beside = models.look_beside(touch(tmp_path, "base.gguf", *names))
+    assert beside.found is None
+    assert "(0-dspark.gguf, 1-dspark.gguf, 2-dspark.gguf, 2 more), all of them cut" in (
+        beside.note
+    )
+
+
+def test_one_support_file_alone_is_taken_and_left_to_the_engine_to_judge(
+    tmp_path: Path,
+) -> None:
+    model = touch(tmp_path, "base.gguf", "x-dspark.gguf")
+    assert models.look_beside(model) == models.Beside(found=tmp_path / "x-dspark.gguf")

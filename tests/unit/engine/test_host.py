@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import cast
 
 import pytest
@@ -169,6 +170,12 @@ def test_a_bad_support_file_costs_speculation_only(hosting: Hosting) -> None:
     (notice,) = [event for event in hosting.events if isinstance(event, Notice)]
     assert notice.message == "no speculation: broken.gguf: not a GGUF file"
     assert log.answer == TALE
+
+
+def test_what_is_known_of_files_beside_the_model_is_said_with_it(hosting: Hosting) -> None:
+    hosting.run(replace(LOAD, support_note="2 support files lie beside the model"))
+    ready = [event for event in hosting.events if isinstance(event, ModelReady)]
+    assert ready[0].info.notes[0] == "2 support files lie beside the model"
 
 
 def test_a_bad_support_file_that_is_needed_is_refused(hosting: Hosting) -> None:

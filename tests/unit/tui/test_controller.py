@@ -343,6 +343,13 @@ def test_between_replies_the_key_keeps_it_on_in_the_next_reply_only(desk: Desk) 
     assert steered(desk) == [(True, True)]
 
 
+def test_the_panel_says_why_no_support_file_beside_the_model_is_used(desk: Desk) -> None:
+    desk.chat.load = replace(desk.chat.load, support_note="2 support files: name one")
+    desk.report(hello(), ModelReady(info=replace(default_info(), block_size=0)))
+    assert desk.chat.figures.state is SpecState.UNAVAILABLE
+    assert desk.chat.figures.reason == "2 support files: name one"
+
+
 def test_what_is_taken_back_no_longer_counts_as_context(desk: Desk) -> None:
     desk.ready()
     for turn_id, n_context in ((1, 71), (2, 140)):
