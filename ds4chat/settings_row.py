@@ -17,6 +17,8 @@ _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off"})
 _ALIKE = 0.6  # share of common letters from which on one word may be meant by another
 
+_SYNONYMS: dict[tuple[str, object], str] = {("think", "on"): "high"}  # words of commands
+
 Value = bool | int | float | str | None
 
 
@@ -55,6 +57,7 @@ class Row:
         value = self._typed(raw)
         if value is None:
             raise self._refuse(raw, where)
+        value = _SYNONYMS.get((self.name, value), value)
         if self.choices and value not in self.choices:
             raise self._refuse(raw, where, nearest(str(value), self.choices))
         if self.bounds is not None:

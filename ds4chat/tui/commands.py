@@ -19,6 +19,7 @@ from ds4chat.tui.race import card_text, files
 from ds4chat.tui.race.presets import PRESETS
 
 MAX_READ_BYTES = 1 << 20
+THIS_CHAT = "For this chat; F2 keeps it for later ones."
 
 _COMMAND = re.compile(r"/([A-Za-z][A-Za-z-]*)(?:\s+(.*))?", re.DOTALL)
 _FENCE = re.compile(
@@ -44,6 +45,8 @@ def execute(host: CommandHost, name: str, args: str) -> bool:
         hint = f"Did you mean /{near}?" if near else "/help lists all commands."
         host.chat.say(f"There is no command /{name}. {hint}", "error")
         return False
+    if name != "ctx":
+        host.chat.asked_ctx = None  # its question is answered at once or not at all
     try:
         command.run(host, args)
     except SettingsError as error:
@@ -93,7 +96,7 @@ def _sampling(name: str, field: str) -> Callable[[CommandHost, str], None]:
             return
         value = _parsed(name, args)
         chat.sampling = replace(chat.sampling, **{field: value})
-        chat.say(f"{name}: {value}{chat.next_reply()}.")
+        chat.say(f"{name}: {value}{chat.next_reply()}. {THIS_CHAT}")
         chat.view.show_now()
 
     return run
@@ -105,7 +108,8 @@ def _max_tokens(host: CommandHost, args: str) -> None:
         chat.max_tokens = _parsed("max_tokens", args)
     limit = chat.max_tokens
     words = f"{limit:,} tokens" if limit is not None else "up to the context"
-    chat.say(f"Longest reply: {words}{chat.next_reply() if args else ''}.")
+    said = f"Longest reply: {words}{chat.next_reply() if args else ''}."
+    chat.say(f"{said} {THIS_CHAT}" if args else said)
 
 
 def _spec(host: CommandHost, args: str) -> None:
@@ -142,11 +146,11 @@ def _confidence(host: CommandHost, args: str) -> None:
 def _think(host: CommandHost, args: str) -> None:
     word = args.lower()
     if not word:
-        host.chat.say(f"Thinking is {host.chat.think}. /think low, on, max or off changes it.")
+        host.chat.say(f"Thinking: {host.chat.think}. /think low, high, max or off changes it.")
     elif word in _THINK_WORDS:
         host.chat.set_think(_THINK_WORDS[word])
     else:
-        raise SettingsError(f"/think: {args!r:.60} is not low, on, max or off")
+        raise SettingsError(f"/think: {args!r:.60} is not low, high, max or off")
 
 
 def _system(host: CommandHost, args: str) -> None:
@@ -208,8 +212,12 @@ def _read(host: CommandHost, args: str) -> None:
         raise SettingsError("/read wants a file", "/read FILE")
     path = Path(args).expanduser()
     try:
+        if path.is_dir():
+            raise SettingsError(f"{path}: a folder", "Name a file in it.")
+        if not path.exists():
+            raise SettingsError(f"{path}: there is no such file", "Check the path.")
         if not path.is_file():
-            raise SettingsError(f"{path}: not a file")
+            raise SettingsError(f"{path}: neither a file nor a folder", "Name a text file.")
         size = path.stat().st_size
         if size > MAX_READ_BYTES:
             raise SettingsError(f"{path}: {size:,} bytes; the limit is {MAX_READ_BYTES:,}")
@@ -225,6 +233,7 @@ def _read(host: CommandHost, args: str) -> None:
 def _theme(host: CommandHost, args: str) -> None:
     if args:
         host.set_theme(args)
+        host.chat.say(f"Theme: {args}. For this run; F2 keeps one for later ones.")
     else:
         host.chat.say(f"Themes: {', '.join(host.theme_names())}. /theme NAME takes one.")
 
@@ -283,7 +292,11 @@ def _table() -> dict[str, SlashCommand]:
         row("panel", "show or hide the panel", lambda host, _: host.action_toggle_panel()),
         row("fold", "fold or unfold reasoning", lambda host, _: host.action_toggle_fold()),
         row(
-            "think", "how much to reason", _think, "low|on|max|off", ("low", "on", "max", "off")
+            "think",
+            "how much to reason",
+            _think,
+            "low|high|max|off",
+            ("low", "high", "max", "off"),
         ),
         row("nothink", "do not reason", _fixed_think(ThinkMode.OFF)),
         row("think-max", "reason with maximal effort", _fixed_think(ThinkMode.MAX)),

@@ -125,6 +125,7 @@ class ChatController:
 
     def send_text(self, text: str) -> None:
         """Ask, or let the message wait until the engine has time for it."""
+        self.asked_ctx = None
         if self.editing is not None:
             edited, self.editing = self.editing, None
             self.when_idle(lambda: self._replace(edited, text))
@@ -203,8 +204,7 @@ class ChatController:
         """Reason this much from the next reply on; say what that costs."""
         changes_prefix = ThinkMode.MAX in (think, self.think) and think is not self.think
         self._think = think
-        words = {ThinkMode.OFF: "off", ThinkMode.HIGH: "on"}
-        self.say(f"Thinking: {words.get(think, str(think))}{self.next_reply()}.")
+        self.say(f"Thinking: {think}{self.next_reply()}.")
         if changes_prefix:
             self.warn_of_prefill("The maximal effort")
         self.view.show_now()
@@ -214,7 +214,7 @@ class ChatController:
         self._think = think
 
     def cycle_think(self) -> None:
-        """Off, on, max; while the model reasons: answer now."""
+        """Off, high, max; while the model reasons: answer now."""
         if self.is_reasoning:
             self.answer_now()
         else:

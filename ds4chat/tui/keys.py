@@ -82,7 +82,7 @@ SCREEN_KEYS = (
         action="think",
         shown="^T",
         label="think",
-        summary="thinking off, on, max; while the model reasons: answer now",
+        summary="thinking off, high, max; while the model reasons: answer now",
     ),
     KeyRow(
         keys="ctrl+o",

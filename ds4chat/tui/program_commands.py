@@ -65,6 +65,12 @@ def _ctx(host: CommandHost, args: str) -> None:
     wanted = _wanted(args)
     if chat.is_busy:
         raise SettingsError("/ctx: a reply runs", "Esc stops it.")
+    if wanted > info.ctx_trained:
+        chat.asked_ctx = None
+        raise SettingsError(
+            f"/ctx: {wanted:,} tokens; the model was trained for {info.ctx_trained:,}",
+            f"A start with --ctx {wanted} does it all the same.",
+        )
     if wanted == chat.load.ctx == info.ctx:
         chat.say(f"The context has {wanted:,} tokens already.")
     elif chat.asked_ctx != wanted:

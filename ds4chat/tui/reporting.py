@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from ds4chat import sizes
-from ds4chat.protocol.types import Policy, SpecState, Usage
+from ds4chat.protocol.types import ModelInfo, Policy, SpecState, Usage
 from ds4chat.protocol.usage import SessionStats, full_and_missed
 from ds4chat.tui import units
 from ds4chat.tui.controller import ChatController, Phase
@@ -107,6 +108,16 @@ def _histogram(values: Sequence[int]) -> str:
     return "  ".join(f"{n}:{count:,}" for n, count in enumerate(values) if count) or "none"
 
 
+def _file(info: ModelInfo) -> str:
+    """The model's file and its own size; all weights are more where there is a support file."""
+    try:
+        own = f", {sizes.size(Path(info.path).stat().st_size)}" if info.path else ""
+    except OSError:
+        own = ", not there any more"
+    both = " with the support file" if info.support_name else ""
+    return f"{info.path or 'none'}{own}; weights{both}: {sizes.size(info.weight_bytes)}"
+
+
 def model(chat: ChatController) -> str:
     """What is loaded."""
     info = chat.info
@@ -117,7 +128,7 @@ def model(chat: ChatController) -> str:
     )
     lines = [
         f"Model: {info.name} ({info.quant}), {info.n_layers} layers, {info.n_vocab:,} tokens",
-        f"File: {info.path or 'none'}, {sizes.size(info.weight_bytes)}",
+        f"File: {_file(info)}",
         f"Drafter: {support}",
         f"Context: {info.ctx:,} tokens (trained for {info.ctx_trained:,})",
         f"Runs on: {info.backend}, {info.device}, {info.activation_dtype}; "

@@ -62,7 +62,10 @@ async def test_what_each_command_runs(
 
 
 async def test_another_context_is_asked_for_twice_and_loads_anew(open_chat: OpenChat) -> None:
-    script = Script(replies=(Reply(answer="Yes."),), info=default_info(ctx=4_096))
+    script = Script(
+        replies=(Reply(answer="Yes."),),
+        info=replace(default_info(ctx=4_096), ctx_trained=65_536),
+    )
     async with open_chat(script=script, size=(120, 40)) as chat:
         await chat.ask("go")
         await chat.send("/ctx")
@@ -70,6 +73,9 @@ async def test_another_context_is_asked_for_twice_and_loads_anew(open_chat: Open
         await chat.send("/ctx 8192")
         assert "/ctx 8192 once more does it" in words_of(chat)
         assert "tokens again, about" in words_of(chat)
+        assert len(chat.engine.sent(Load)) == 1
+        await chat.send("/stats")
+        await chat.send("/ctx 8192")  # asked anew: something came between
         assert len(chat.engine.sent(Load)) == 1
         await chat.send("/ctx 16384")
         assert len(chat.engine.sent(Load)) == 1
@@ -79,6 +85,8 @@ async def test_another_context_is_asked_for_twice_and_loads_anew(open_chat: Open
         await chat.phase(Phase.READY)
         await chat.ask("more")
         assert len(chat.chat.conversation.turns) == 2
+        await chat.send("/ctx 99999999")
+        assert "the model was trained for 65,536" in words_of(chat)
         await chat.send("/ctx auto")
         assert "auto is for the start" in words_of(chat)
 

@@ -229,3 +229,9 @@ def test_mlx_batches_launches_by_number_unless_the_person_says_otherwise() -> No
     settings.prepare_mlx_gpu(variables)
     assert variables["MLX_MAX_OPS_PER_BUFFER"] == "7"
     assert int(variables["MLX_MAX_MB_PER_BUFFER"]) > 100_000
+
+
+def test_on_is_another_word_for_high_reasoning() -> None:
+    row = next(row for row in settings.rows() if row.name == "think")
+    assert row.parse("on", "here") == row.parse("high", "here") == "high"
+    assert "on" not in row.wanted.split(" | ")

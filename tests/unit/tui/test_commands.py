@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from ds4chat.errors import SettingsError
+from ds4chat.tui import sessions_commands
 from ds4chat.tui.commands import COMMANDS, complete, last_code_block, parse
 
 WANTED = {
@@ -9,7 +11,7 @@ WANTED = {
     *("stats", "why", "model", "spec", "draft-max", "confidence", "colors", "panel", "fold"),
     *("think", "nothink", "think-max", "temp", "top-p", "top-k", "min-p", "seed"),
     *("max-tokens", "system", "read", "copy", "race", "card", "compact"),
-    *("theme", "settings", "search", "ghosts", "edit", "suspend"),
+    *("theme", "settings", "search", "ghosts", "edit", "empty", "suspend"),
     *("ctx", "inspect", "doctor", "bench"),
     *("resume", "save", "list", "rename", "del", "undelete", "strip", "export"),
     *("fork", "branches", "branch", "goto", "takeover"),
@@ -63,3 +65,17 @@ def test_complete_names_then_values() -> None:
 )
 def test_last_code_block(text: str, code: str | None) -> None:
     assert last_code_block(text) == code
+
+
+@pytest.mark.parametrize(
+    ("usage", "message", "hint"),
+    [
+        ("/del NAME", "/del wants NAME", "/list shows the names"),
+        ("/goto BRANCH|TURN", "/goto wants BRANCH|TURN", "/branches shows both"),
+        ("/rename NAME", "/rename wants NAME", "/rename NAME"),
+    ],
+)
+def test_a_command_alone_says_what_it_wants(usage: str, message: str, hint: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        sessions_commands._wanted("", usage)
+    assert (caught.value.message, caught.value.hint) == (message, hint)
