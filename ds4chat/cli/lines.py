@@ -18,7 +18,10 @@ from ds4chat.protocol.events import Event, TokensCommitted, TurnFinished
 from ds4chat.protocol.types import FinishReason, Message, ModelInfo, Role, ThinkMode
 
 EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 128 + signal.SIGINT
-GREETING = "Plain line mode: one line is one message; Ctrl+C stops a reply, Ctrl+D leaves."
+GREETING = (
+    "Plain line mode: one line is one message; Ctrl+C stops a reply; "
+    "at the prompt it leaves, as Ctrl+D does."
+)
 
 QUIT = "/quit"
 _COMMAND = re.compile(r"/[A-Za-z][A-Za-z-]*(\s.*)?")  # what the full screen takes as one
@@ -191,5 +194,10 @@ def ask_for_line() -> str | None:
     """Read a line from standard input behind a prompt on standard error; None: its end."""
     sys.stderr.write("> ")
     sys.stderr.flush()
-    line = sys.stdin.readline()
+    line = ""
+    try:
+        line = sys.stdin.readline()
+    finally:
+        if not line:  # the shell's prompt gets a line of its own
+            sys.stderr.write("\n")
     return line.rstrip("\r\n") if line else None

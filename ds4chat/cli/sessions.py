@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ds4chat import paths, settings
 from ds4chat.cli.parser import Parser
-from ds4chat.errors import Ds4Error, SessionFileError
+from ds4chat.errors import Ds4Error, SessionFileError, SettingsError
 from ds4chat.protocol.types import Source
 from ds4chat.sizes import size
 from ds4chat.smallfile import write_whole
@@ -44,7 +44,8 @@ def run(argv: Sequence[str]) -> int:
         print(f"ds4chat: {clean_line(error.message)}", file=sys.stderr)
         if error.hint:
             print(f"  {clean_line(error.hint)}", file=sys.stderr)
-        return 2 if isinstance(error.__cause__, OSError) else 1
+        is_usage = isinstance(error, SettingsError) or isinstance(error.__cause__, OSError)
+        return 2 if is_usage else 1
     return 0
 
 
@@ -197,7 +198,7 @@ def _export(library: Library, options: argparse.Namespace) -> None:
     session = library.read(options.name)
     _warn(session)
     output: Path | None = options.output
-    kind = options.format or exporting.SUFFIXES.get(output.suffix if output else ".md", "")
+    kind = options.format or _kind(output)
     look = _look(options.theme) if kind in ("html", "svg") else None
     text = exporting.export(session.tree, session.name, kind, look, options.branch)
     if output is None:
@@ -205,6 +206,21 @@ def _export(library: Library, options: argparse.Namespace) -> None:
         return
     _write(output, text, force=options.force)
     print(f"written: {clean_line(str(output))}", file=sys.stderr)
+
+
+def _kind(output: Path | None) -> str:
+    """The format that a file's suffix asks for. Raises SettingsError."""
+    if output is None:
+        return "markdown"
+    kind = exporting.SUFFIXES.get(output.suffix.lower())
+    if kind is None:
+        what = f"the suffix {output.suffix!r} names no format" if output.suffix else "no suffix"
+        example = clean_line(str(output.with_name(f"{output.stem or 'chat'}.md")))
+        raise SettingsError(
+            f"{output}: {what}; there are {', '.join(exporting.SUFFIXES)}",
+            f"For example: -o {example}, or --format {exporting.FORMATS[0]}",
+        )
+    return kind
 
 
 def _look(theme_name: str) -> Look:

@@ -15,6 +15,7 @@ from ds4chat.tui.command_host import CommandHost, SlashCommand
 from ds4chat.tui.sessions_desk import SessionDesk
 
 Run = Callable[[SessionDesk, str], None]
+_LISTS = {"/del": "/list shows the names", "/goto": "/branches shows both"}
 
 
 def _with_desk(run: Run) -> Callable[[CommandHost, str], None]:
@@ -34,7 +35,8 @@ def _with_desk(run: Run) -> Callable[[CommandHost, str], None]:
 
 def _wanted(args: str, usage: str) -> str:
     if not args:
-        raise SettingsError(f"{usage.split(maxsplit=1)[0]} wants more", usage)
+        command, _, wanted = usage.partition(" ")
+        raise SettingsError(f"{command} wants {wanted}", _LISTS.get(command, usage))
     return args
 
 

@@ -177,6 +177,7 @@ def test_a_dumb_terminal_gets_plain_lines(dumb: Terminal) -> None:
     dumb.until_shown("two\r\n> ")
     dumb.write("\x04")
     assert dumb.end() == 0
+    assert dumb.raw.endswith("> \r\n")
     assert "\x1b" not in dumb.raw
 
 
@@ -200,3 +201,5 @@ def test_an_interrupt_stops_a_reply_and_at_the_prompt_leaves(dumb: Terminal) -> 
     dumb.until_shown("still here\r\n> ")
     dumb.write("\x03")
     assert dumb.end() == 130
+    assert dumb.raw.endswith("\r\n")
+    assert "at the prompt it leaves" in dumb.raw

@@ -153,14 +153,18 @@ def test_export_to_standard_output(run: Run) -> None:
     assert run("export", "quicksort", "--format", "svg", "--theme", "light")[1].startswith(
         "<svg"
     )
-    assert run("export", "quicksort", "--format", "svg", "--theme", "drak")[0] == 1
+    assert run("export", "quicksort", "--format", "svg", "--theme", "drak")[0] == 2
 
 
 def test_export_wants_a_known_format(run: Run, tmp_path: Path) -> None:
     status, _, err = run("export", "quicksort", "-o", str(tmp_path / "out.pdf"))
-    assert status == 1
-    assert "markdown, json, html, svg" in err
+    assert status == 2
+    assert "the suffix '.pdf' names no format; there are .md, " in err
+    assert f"For example: -o {tmp_path / 'out.md'}, or --format markdown" in err
     assert not (tmp_path / "out.pdf").exists()
+    status, _, err = run("export", "quicksort", "-o", str(tmp_path / "out"))
+    assert status == 2
+    assert "no suffix; there are .md, " in err
 
 
 @pytest.mark.parametrize("name", ["../quicksort", "/etc", "", "a\nb", "CON"])
