@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from textual import events
+from textual.geometry import Region
 
 from ds4chat.demo import Failure, Reply, Script
 from ds4chat.demo.script import default_info
@@ -11,6 +12,7 @@ from ds4chat.protocol.commands import Cancel, Load, SetSpeculation, StopThinking
 from ds4chat.protocol.types import FinishReason, Role, SpecState, ThinkMode
 from ds4chat.tui.controller import Phase
 from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.palette import ColourMode
 from ds4chat.tui.screens.help import HelpScreen
 from tests.pilot.conftest import OpenChat
 
@@ -232,6 +234,14 @@ async def test_reasoning_folds_and_answer_now_ends_it(open_chat: OpenChat) -> No
         assert len(chat.engine.sent(StopThinking)) == 1
         assert "Done." in chat.transcript()
         assert "▸ thought" in chat.transcript()
+        assert " tok · ended by you" in chat.transcript()
+        view = chat.screen.transcript
+        view.set_colour_mode(ColourMode.SOURCE)
+        strips = view.render_lines(Region(0, 0, *view.size))
+        found = [segment for strip in strips for segment in strip]
+        ended = next(part.style for part in found if part.text == "ended by you")
+        assert ended is not None
+        assert ended.reverse
         await chat.press("ctrl+o")
         assert "Some words that fill" in chat.transcript()
 

@@ -146,7 +146,8 @@ class Painter:
                 yield from _laid_over(block.text, start, end, style, overlays)
             return
         for piece in block.pieces(*item):
-            log = reply.log if reply is not None and piece.token != NO_TOKEN else None
+            known = reply.log if reply is not None else row.log
+            log = known if piece.token != NO_TOKEN else None
             style = self._styles.of(row.tone, piece.look, log, piece.token)
             yield from _laid_over(block.text, piece.start, piece.end, style, overlays)
 

@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from ds4chat.tui.markdown.block import Block, BlockKind, Canvas
 from ds4chat.tui.markdown.clean import clean
 from ds4chat.tui.markdown.layout import MIN_WIDTH, Line, lay_out
-from ds4chat.tui.markdown.reply import Reply
+from ds4chat.tui.markdown.reply import Reply, TokenLog
 
 GUTTER = 5  # cells left of every block, for the speaker's name
 
@@ -41,6 +41,7 @@ class Row:
         label: Drawn in the gutter of its first line.
         reply: Where its text and tokens come from; None for what the program or person says.
         gap: Whether an empty line stands above, besides the block's own gap.
+        log: Provenance of what the program says, where `reply` is None.
         fit: Makes the block for so many cells, for what is not only wrapped.
     """
 
@@ -48,6 +49,7 @@ class Row:
     tone: Tone
     label: str = ""
     reply: Reply | None = None
+    log: TokenLog | None = None
     gap: bool = False
     fit: Callable[[int], Block] | None = None
     lines: list[Line] = field(default_factory=list)

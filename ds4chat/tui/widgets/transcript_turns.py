@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ds4chat.protocol.types import Channel, Span
+from ds4chat.protocol.types import Channel, Source, Span
 from ds4chat.tui.markdown.block import Block
 from ds4chat.tui.markdown.ghosts import Haunted
-from ds4chat.tui.markdown.reply import Reply
+from ds4chat.tui.markdown.reply import SOURCES, Reply
 from ds4chat.tui.widgets.transcript_rows import Column, Row, Section, Tone, plain_block
+
+CUT_SHORT = "ended by you"
 
 
 class ChannelView:
@@ -110,12 +112,28 @@ class ChannelView:
             if self.is_ended
             else f"thinking · {count}"
         )
+        if self._is_cut_short:
+            text = f"{text} · {CUT_SHORT}"
+        block = plain_block(f"{mark} {text}")
+        if self._is_cut_short:  # the end mark has no text: these words show where it came from
+            block.starts.append(len(block.text) - len(CUT_SHORT))
+            block.tokens.append(len(self.reply.log) - 1)
+            block.looks.append(block.looks[0])
         return Row(
-            block=plain_block(f"{mark} {text}"),
+            block=block,
             tone=Tone.SUMMARY,
             label=self._label,
+            log=self.reply.log,
             gap=self.section.start > 0,
         )
+
+    @property
+    def _is_cut_short(self) -> bool:
+        """Whether the program put the end of the reasoning there ("answer now")."""
+        log = self.reply.log
+        if not (self.is_ended and len(log)) or SOURCES[log.sources[-1]] is not Source.FORCED:
+            return False
+        return log.ends[-1] == (log.ends[-2] if len(log) > 1 else 0)
 
     def _row(self, block: Block, index: int) -> Row:
         return Row(
