@@ -29,7 +29,9 @@ SMALL_BYTES = 256 << 20
 """A pair up to this size is opened and tried whole."""
 
 _MAX_PROBLEMS = 6
+_DAMAGE_FIX = "`ds4chat inspect FILE --sha256` gives the file's hash, to compare."
 _MLX_FIX = "pip install --force-reinstall 'mlx[cpu]'   (macOS: mlx; NVIDIA: 'mlx[cuda13]')"
+_HASH_FIX = "Damaged weights: every start names them; `ds4chat inspect FILE --sha256` compares."
 _FETCH_FIX = "`ds4chat inspect FILE` tells more; fetch the file again if it is damaged."
 
 
@@ -167,6 +169,8 @@ def _products(blas: str, backend: str) -> Iterator[Finding]:
         yield _fast_product(blas, is_used=cpu_blas.is_in_use(), is_right=cpu_blas.self_test())
     elif sys.platform == "linux":
         fix = "Install a C compiler (cc, gcc or clang): without it the CPU is much slower."
+        if "[Errno" in blas:  # not the compiler: there is nowhere to build
+            fix = "Make the build folder (below) yours to write: without it the CPU is slower."
         yield warn(COMPUTE, "CPU product", blas, fix)
     else:
         yield ok(COMPUTE, "CPU product", blas)
@@ -293,7 +297,7 @@ def check_open(ask: Ask) -> Iterator[Finding]:
     """Open a small pair and try the whole model; of a large one say how that is done."""
     paths = [Path(name) for name in (ask.model, ask.support) if name]
     if sum(path.stat().st_size for path in paths) > SMALL_BYTES:
-        yield ok(COMPUTE, "whole model", "not opened: large; every start tries it")
+        yield ok(COMPUTE, "whole model", "not opened: large; every start tries it", _HASH_FIX)
         return
     _enable_products(ask)
     from ds4chat.engine.engine import Engine
@@ -302,10 +306,11 @@ def check_open(ask: Ask) -> Iterator[Finding]:
         with Engine.open(
             ask.model, ask.support or None, backend=ask.backend, ctx=ask.ctx, policy="fixed"
         ) as engine:
-            info = engine.info
+            info, damage = engine.info, engine.damage
     except Ds4Error as error:
         yield fail(COMPUTE, "whole model", error.message, error.hint or _FETCH_FIX)
         return
+    yield from (fail(MODEL, "weights", line, _DAMAGE_FIX) for line in damage)
     words = f"opened in {info.load_s:.1f} s"
     if info.exact_note:
         yield warn(COMPUTE, "whole model", f"{words}; {info.exact_note}", _loose_fix())
@@ -326,8 +331,12 @@ def main(argv: Sequence[str]) -> int:
     section, asked = argv
     known = {field.name for field in fields(Ask)}
     ask = Ask(**{name: value for name, value in json.loads(asked).items() if name in known})
-    for finding in SECTIONS[section](ask):
-        print(json.dumps(asdict(finding)), flush=True)
+    try:
+        for finding in SECTIONS[section](ask):
+            print(json.dumps(asdict(finding)), flush=True)
+    except Ds4Error as error:
+        fix = error.hint or "`ds4chat doctor --report` keeps what was found."
+        print(json.dumps(asdict(fail(COMPUTE, section, error.message, fix))), flush=True)
     return 0
 
 

@@ -330,8 +330,9 @@ def _tensor_row(row: Report) -> str:
 def _verdict(report: Report) -> list[str]:
     if not report["problems"]:
         what = "usable" if report["kind"] == "model" else "a readable support file"
+        unread = "  weights were not read: `ds4chat doctor FILE` tries a small model whole"
         pair = "; the pair fits together" if "pair" in report else ""
-        return [f"ok: {what}{pair}"]
+        return [f"ok: {what}{pair}", *([] if "sha256" in report else [unread])]
     head = f"refused: {len(report['problems'])} problem(s)"
     hint = [f"  {report['hint']}"] if report["hint"] else []
     return [head, *(f"  - {line}" for line in report["problems"]), *hint]

@@ -28,9 +28,11 @@ ds4chat needs a DeepSeek-V4-Flash model in GGUF form, and to speculate its
 DSpark support file:
 
   model    DeepSeek-V4-Flash-IQ2XXS-w2Q2K-AProjQ8-SExpQ8-OutQ8-chat-v2-imatrix-0731.gguf
-           86.7 GB, sha256 ca22ae2f838e1407...
+           86.7 GB, sha256
+           ca22ae2f838e14077c22bc1c1417b71b45b5e5a3687bd96c2ac6e17fdb6261c0
   support  DeepSeek-V4-Flash-DSpark-support-0731.gguf
-           6.0 GB, sha256 7e319924541db3f7...
+           6.0 GB, sha256
+           7e319924541db3f7a163ed7e11d7532a70d48228ab59d36cb81e1d4511885360
 
 The ds4 project publishes them. Put both into one folder, then:
 

@@ -16,6 +16,12 @@ from ds4chat.ops import dispatch
 from ds4chat.settings import prepare_mlx_gpu
 
 NAMES = ("auto", "metal", "cuda", "cpu")
+_AUTO = "use --backend auto"
+_ADVICE = {
+    "cuda": "install mlx[cuda13] for NVIDIA on Linux, or use --backend auto",
+    "metal": "it needs a Mac with Apple silicon and MLX for it, or use --backend auto",
+    "": "metal is for Macs with Apple silicon: use --backend auto",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +54,7 @@ def choose_backend(name: str) -> Backend:
         raise EngineError(
             f"backend {name} is not available here; MLX {version('mlx')} offers "
             f"{', '.join(usable)}",
-            "install mlx[cuda13] for NVIDIA on Linux, or use --backend auto",
+            _ADVICE.get(name if name != "metal" or sys.platform == "darwin" else "", _AUTO),
         )
     dispatch.use(dispatch.choose(name))
     if name == "cpu":

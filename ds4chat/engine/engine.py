@@ -142,6 +142,11 @@ class Engine:
         return self._info
 
     @property
+    def damage(self) -> tuple[str, ...]:
+        """What is to be said of weights that hold NaN or infinity; empty: none does."""
+        return self._loaded.damage
+
+    @property
     def end_ids(self) -> frozenset[int]:
         """Ids that end a reply."""
         return self._options.end_ids

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from ds4chat import settings
 from ds4chat.engine.api import EngineApi
+from ds4chat.errors import Ds4Error
 from ds4chat.paths import UserDirs, kernels_dir, native_dir
 from ds4chat.protocol.commands import Load
 from ds4chat.text.tokenizer import Tokenizer
@@ -71,4 +72,8 @@ def use_fast_products() -> None:
 
     if settings.load().cpu_blas:
         dirs = UserDirs.from_variables(settings.path_variables())
-        cpu_blas.enable(dirs.build_dir(), kernels_dir() / "cpu_sgemm.c", native_dir())
+        try:
+            folder = dirs.build_dir()
+        except Ds4Error:  # nothing is kept there; what the installation brings may still do
+            folder = dirs.data_root / "build"
+        cpu_blas.enable(folder, kernels_dir() / "cpu_sgemm.c", native_dir())

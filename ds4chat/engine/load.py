@@ -66,6 +66,7 @@ class Loaded:
     is_large: bool
     load_s: float
     notes: tuple[str, ...]
+    damage: tuple[str, ...]  # those notes that are about weights which are no numbers
     model_print: str
     support_print: str  # empty: no support file
     ctx: int
@@ -183,6 +184,7 @@ def load(
                 *spoiled_notes,
             ),
             ctx=fitting.ctx,
+            damage=tuple(spoiled_notes),
             model_print=fingerprint(pair.base),
             support_print=fingerprint(pair.support) if pair.support is not None else "",
         )

@@ -155,7 +155,8 @@ def _checked_max(logits: Logits) -> float:
 def _unusable(what: str) -> NonFiniteError:
     return NonFiniteError(
         f"the model computed no usable choice: {what}",
-        "the reply stops here; check the model file (`ds4chat inspect`)",
+        "the reply stops here; `ds4chat doctor FILE` looks for damaged weights, and "
+        "`ds4chat inspect FILE --sha256` gives the file's hash",
     )
 
 

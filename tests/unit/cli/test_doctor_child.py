@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +16,8 @@ from ds4chat.cli.doctor_finding import Finding, Mark
 from ds4chat.engine.backend import choose_backend
 from ds4chat.engine.fit import Memory, Needs
 from ds4chat.engine.op_probe import OpResult
+from ds4chat.errors import Ds4Error
+from ds4chat.formats.gguf import GgufFile
 from tests.engines import SMALL
 from tests.make_pair import PairPaths, make_pair
 
@@ -203,3 +207,34 @@ def test_silence_is_a_finding() -> None:
     (found,) = doctor_run.watch(script("import time; time.sleep(600)"), "compute", 0.1)
     assert found.mark is Mark.FAIL
     assert "longer than 0.1 s" in found.found
+
+
+@pytest.mark.parametrize("which", ["base", "support"])
+def test_weights_that_are_no_numbers_fail(pair: PairPaths, tmp_path: Path, which: str) -> None:
+    path = getattr(pair, which)
+    raw = bytearray(path.read_bytes())
+    with GgufFile.open(path) as gguf:
+        (entry, *_) = (e for n, e in gguf.tensors.items() if "ffn_down_shexp" in n)
+        start = raw.index(bytes(gguf.raw(entry)[:4096]))
+    raw[start : start + 4096] = b"\xff" * 4096
+    damaged = tmp_path / path.name
+    damaged.write_bytes(raw)
+    files = {"base": str(pair.base), "support": str(pair.support), which: str(damaged)}
+    found = failures(list(check_open(Ask(model=files["base"], support=files["support"]))))
+    (weights,) = found
+    assert "NaN or infinity among the weights" in weights.found
+    assert "--sha256" in weights.fix
+
+
+def test_what_stops_a_section_is_told_without_a_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stops(_: Ask) -> Iterator[Finding]:
+        yield from ()
+        raise Ds4Error("the folder cannot be created: Read-only file system", "Mend it.")
+
+    monkeypatch.setitem(doctor_child.SECTIONS, "engine", stops)
+    assert doctor_child.main(["engine", "{}"]) == 0
+    row = json.loads(capsys.readouterr().out)
+    assert (row["mark"], row["fix"]) == ("fail", "Mend it.")
+    assert row["found"] == "the folder cannot be created: Read-only file system"
