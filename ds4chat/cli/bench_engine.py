@@ -32,7 +32,10 @@ EXIT_OK, EXIT_FAILED, EXIT_INTERRUPTED = 0, 1, 128 + signal.SIGINT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One figure: the median of `n` samples with the least and the greatest."""
+    """One figure: the median of `n` samples with the least and the greatest.
+
+    `is_missed`: a bar is for this run, and the median does not keep it.
+    """
 
     case: str
     unit: str
@@ -41,6 +44,7 @@ class Row:
     high: float
     n: int
     note: str = ""
+    is_missed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +106,14 @@ def run(bench: Bench, options: argparse.Namespace) -> int:
     print(_shown(result, rows, options), end="")
     if was_interrupted:
         return EXIT_INTERRUPTED
-    return EXIT_FAILED if any(sample.is_identical is False for sample in samples) else EXIT_OK
+    differs = any(sample.is_identical is False for sample in samples)
+    return EXIT_FAILED if differs or any(row.is_missed for row in rows) else EXIT_OK
+
+
+def judged(rows: list[Row], words: str, *, is_missed: bool) -> list[Row]:
+    """The same with their bar, and whether it is missed, in the note."""
+    note = f"{'MISSES the' if is_missed else 'keeps the'} {words}"
+    return [dataclasses.replace(row, note=note, is_missed=is_missed) for row in rows]
 
 
 def files(options: argparse.Namespace) -> tuple[Path, Path | None]:
@@ -128,7 +139,11 @@ def _collect(samples: Iterable[Sample]) -> tuple[list[Sample], bool]:
 
 
 def _progress(sample: Sample) -> str:
+    from ds4chat.engine.bench_runs import COPY
+
     run = "warm-up" if sample.is_warm_up else f"run {sample.run}"
+    if sample.case == COPY:  # its units are bytes
+        return f"  {run:<8} {sample.case:<38} {rate(sample) / 1e9:9.3f} GB/s"
     return f"  {run:<8} {sample.case:<38} {1e3 * sample.seconds / sample.n_units:9.3f} ms each"
 
 

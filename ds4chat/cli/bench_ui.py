@@ -21,7 +21,7 @@ from typing import Any
 
 from ds4chat.cli.bench_pty import LOST_S, KeyTime, Terminal
 
-BAR_S = 0.050  # p99 from key to screen at the longest transcript
+BAR_S = 0.050  # p99 from key to screen, at every length
 READY = "the bench begins"
 _FIRST_KEY = 0x4E00  # characters that are in no text of the bench
 _PAUSE_S = (0.02, 0.09)  # between keys
@@ -55,15 +55,14 @@ def bench_ui(tokens: Sequence[int], tps: float, n_keys: int, size: str) -> dict[
     """Measure every length; times in seconds, sizes in bytes."""
     columns, _, rows = size.partition("x")
     runs = [_run(n, tps, n_keys, (int(columns), int(rows))) for n in tokens]
-    worst = max(runs, key=lambda run: int(run["tokens"]))
     return {
         "tps": tps,
         "size": size,
         "runs": runs,
         "bar_s": BAR_S,
         "load_average": os.getloadavg()[0],
-        "holds": worst["key_p99_s"] < BAR_S,
-        "own_holds": worst["own_p99_s"] < BAR_S,
+        "holds": all(run["key_p99_s"] < BAR_S for run in runs),
+        "own_holds": all(run["own_p99_s"] < BAR_S for run in runs),
     }
 
 
@@ -89,6 +88,8 @@ def _verdict(result: dict[str, Any]) -> list[str]:
     bar = f"the bar of {result['bar_s'] * 1e3:.0f} ms for p99 from key to screen"
     if result["holds"]:
         return [f"within {bar}"]
+    over = [run["tokens"] for run in result["runs"] if run["key_p99_s"] >= result["bar_s"]]
+    bar += f", at {', '.join(f'{n:,}' for n in over)} older tokens"
     if not result["own_holds"]:
         return [f"over {bar}, and so is the screen's own work"]
     return [

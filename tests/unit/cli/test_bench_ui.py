@@ -48,7 +48,7 @@ def test_a_small_bench_in_a_real_terminal(capsys: pytest.CaptureFixture[str]) ->
         assert 0 <= run["waited_p50_s"] <= run["waited_p99_s"] <= run["key_p99_s"]
         if sys.platform == "linux":
             assert 0 < run["own_p99_s"] <= run["key_p99_s"] * 1.5  # the kernel counts in ticks
-    holds = result["runs"][1]["key_p99_s"] < BAR_S
+    holds = all(run["key_p99_s"] < BAR_S for run in result["runs"])
     assert (result["holds"], status) == (holds, 0 if holds else 1)
     assert "older tokens" in render(result)
 
