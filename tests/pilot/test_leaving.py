@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ds4chat.demo import Reply, Script
 from ds4chat.errors import SessionFileError
 from ds4chat.store import files
 from ds4chat.store.library import Library
@@ -203,3 +204,17 @@ async def test_a_key_empties_the_prompt_and_two_bring_it_back(
         assert chat.prompt.text == "one\ntwo\nthree"
         await chat.press("alt+u", "up")
         assert chat.prompt.text == "one\ntwo\nthree"
+
+
+async def test_esc_just_after_a_stop_marks_no_turn(open_chat: OpenChat, tmp_path: Path) -> None:
+    script = Script(replies=(Reply(answer="word " * 40, holds=(1,)),))
+    async with open_chat(script=script, options=kept(tmp_path)) as chat:
+        await chat.send("go")
+        await chat.steps(1)
+        await chat.press("escape", "escape", "escape")
+        await chat.until(lambda: not chat.chat.is_busy)
+        await chat.press("escape", "escape")
+        assert chat.screen.transcript.marked_turn is None
+        await chat.until(lambda: not chat.screen._n_calming)
+        await chat.press("escape", "escape")
+        assert chat.screen.transcript.marked_turn == 1
