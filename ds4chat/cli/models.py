@@ -34,7 +34,8 @@ DSpark support file:
            6.0 GB, sha256
            7e319924541db3f7a163ed7e11d7532a70d48228ab59d36cb81e1d4511885360
 
-The ds4 project publishes them. Put both into one folder, then:
+The ds4 project publishes them at https://huggingface.co/antirez/deepseek-v4-gguf
+Put both into one folder, then:
 
   ds4chat --model FILE"""
 
