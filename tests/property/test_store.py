@@ -118,6 +118,8 @@ OTHERS: st.SearchStrategy[Record] = st.one_of(
 class Log:
     """Keeps a session's lines in memory."""
 
+    is_failing = False
+
     def __init__(self) -> None:
         self.lines: list[bytes] = []
 
