@@ -8,10 +8,12 @@ import struct
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 LOST_S = 5.0  # a key that is not drawn by then is lost
+_QUIT_S, _QUITS = 0.5, 20  # between two Ctrl+Q, and how many
 
 
 class Work(NamedTuple):
@@ -98,11 +100,22 @@ class Terminal:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def quit(self) -> int:
-        """End the program by Ctrl+Q; its largest resident size in bytes."""
-        self.send(b"\x11")
-        while self._read(LOST_S):
-            self._seen = b""
-        usage = os.wait4(self._pid, 0)[2]
+        """End the program by Ctrl+Q, again where it asks; its largest resident size in bytes.
+
+        One that does not heed it is killed.
+        """
+        import signal
+
+        for _ in range(_QUITS):
+            with suppress(OSError):  # it has ended and closed the terminal
+                self.send(b"\x11")
+            self.drain(_QUIT_S)
+            pid, _, usage = os.wait4(self._pid, os.WNOHANG)
+            if pid:
+                break
+        else:
+            os.kill(self._pid, signal.SIGKILL)
+            usage = os.wait4(self._pid, 0)[2]
         self._has_ended = True
         return usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
