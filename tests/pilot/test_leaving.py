@@ -62,14 +62,19 @@ async def until_unsaved(chat: Chat) -> None:
     await chat.until(lambda: desk_of(chat).is_unsaved)
 
 
+async def ask_until_full(chat: Chat, disk: Disk) -> None:
+    """One turn that is saved, and one that the disk does not take."""
+    await chat.ask("one")
+    disk.is_full = True
+    await chat.ask("two")
+    await until_unsaved(chat)
+
+
 async def test_a_full_disk_is_asked_about_and_the_chat_is_copied(
     open_chat: OpenChat, root: Path, disk: Disk, elsewhere: Path
 ) -> None:
     async with open_chat(script=SCRIPT, options=kept(root)) as chat:
-        await chat.ask("one")
-        disk.is_full = True
-        await chat.ask("two")
-        await until_unsaved(chat)
+        await ask_until_full(chat, disk)
         assert "not saved" in chat.picture().splitlines()[0]
         await chat.press("ctrl+q")
         assert chat.app.is_running
@@ -98,10 +103,7 @@ async def test_room_again_is_said_and_nothing_is_asked(
     open_chat: OpenChat, root: Path, disk: Disk, elsewhere: Path
 ) -> None:
     async with open_chat(script=SCRIPT, options=kept(root)) as chat:
-        await chat.ask("one")
-        disk.is_full = True
-        await chat.ask("two")
-        await until_unsaved(chat)
+        await ask_until_full(chat, disk)
         disk.is_full = False
         chat.screen._save_again()
         await chat.until(lambda: "Saving works again" in chat.transcript())
@@ -137,10 +139,7 @@ async def test_a_new_chat_leaves_no_unsaved_one_behind(
     open_chat: OpenChat, root: Path, disk: Disk, elsewhere: Path
 ) -> None:
     async with open_chat(script=SCRIPT, options=kept(root)) as chat:
-        await chat.ask("one")
-        disk.is_full = True
-        await chat.ask("two")
-        await until_unsaved(chat)
+        await ask_until_full(chat, disk)
         await chat.press("ctrl+n")
         await chat.until(lambda: "could not be saved" in chat.transcript())
         disk.is_full = False
@@ -155,10 +154,7 @@ async def test_where_no_place_takes_a_copy_that_is_said_first(
 ) -> None:
     monkeypatch.setattr("ds4chat.store.rescue.places", lambda: iter(()))
     async with open_chat(script=SCRIPT, options=kept(root)) as chat:
-        await chat.ask("one")
-        disk.is_full = True
-        await chat.ask("two")
-        await until_unsaved(chat)
+        await ask_until_full(chat, disk)
         await chat.press("ctrl+q")
         said = " ".join(chat.transcript().split())
         assert "No other place takes a copy either" in said

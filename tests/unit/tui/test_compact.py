@@ -14,7 +14,7 @@ from ds4chat.tui.controller import ChatController
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.reports import EngineReports
 from ds4chat.tui.state import Turn
-from tests.unit.tui.test_controller import Link, View
+from tests.unit.tui.desk import Link, View
 
 
 class Chat:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 
 from ds4chat.demo.script import default_info
-from ds4chat.protocol.commands import Cancel, Command, Load, SetSpeculation, Submit
-from ds4chat.protocol.engine import Emit
+from ds4chat.protocol.commands import Cancel, Load, SetSpeculation
 from ds4chat.protocol.events import (
     EngineFailed,
-    Event,
-    Hello,
     ModelLoading,
     ModelReady,
     Notice,
@@ -23,135 +19,24 @@ from ds4chat.protocol.events import (
     RoundVerified,
     StatsSnapshot,
     Tokenized,
-    TokensCommitted,
-    TurnFinished,
-    TurnStarted,
 )
 from ds4chat.protocol.types import (
     PROTOCOL_VERSION,
     Channel,
     FinishReason,
-    Source,
-    Span,
     SpecState,
     ThinkMode,
-    Token,
     Usage,
 )
-from ds4chat.tui.bridge import EngineReported, route
-from ds4chat.tui.controller import ChatController, Phase
-from ds4chat.tui.options import ChatOptions
-from ds4chat.tui.reports import EngineReports, refused_load
-
-
-class Link:
-    def __init__(self) -> None:
-        self.commands: list[Command] = []
-        self.is_alive = True
-
-    def start(self, emit: Emit) -> None: ...
-    def restart(self) -> None: ...
-    def close(self) -> None: ...
-
-    def send(self, command: Command) -> None:
-        self.commands.append(command)
-
-
-class View:
-    """Notes what it is told, both as screen and as transcript."""
-
-    def __init__(self) -> None:
-        self.said: list[tuple[str, str]] = []
-        self.receipts: list[str] = []
-        self.prompt = ""
-        self.n_restarts = 0
-        self.n_closes = 0
-        self.rung: list[float] = []
-
-    @property
-    def transcript(self) -> View:
-        return self
-
-    def add_user(self, text: str, turn_id: int) -> None: ...
-    def begin_reply(self, turn_id: int) -> None: ...
-    def remove_from(self, turn_id: int) -> None: ...
-    def append(
-        self, turn_id: int, channel: Channel, spans: Sequence[Span], at_s: float = 0.0
-    ) -> None: ...
-    def clear(self) -> None: ...
-    def show_now(self) -> None: ...
-    def show_soon(self) -> None: ...
-
-    def finish_reply(self, turn_id: int, receipt: str) -> None:
-        self.receipts.append(receipt)
-
-    def add_notice(self, text: str, level: str) -> None:
-        self.said.append((level, text))
-
-    def fill_prompt(self, text: str) -> None:
-        self.prompt = text
-
-    def restart_engine(self) -> None:
-        self.n_restarts += 1
-
-    def close_engine(self) -> None:
-        self.n_closes += 1
-
-    def redrawn(self) -> None:
-        self.show_now()
-
-    def reply_ended(self, seconds: float) -> None:
-        self.rung.append(seconds)
-
-
-class Desk:
-    """A chat with a link and a view that only take notes."""
-
-    def __init__(self) -> None:
-        self.link = Link()
-        self.view = View()
-        load = Load(request_id=0, model_path="m.gguf")
-        options = ChatOptions(log_path="/logs/engine.log")
-        self.chat = ChatController(self.link, load, options, self.view)
-        self.reports = EngineReports(self.chat)
-
-    def report(self, *events: Event) -> None:
-        for event in events:
-            route(event, self.reports)
-
-    def ready(self) -> None:
-        self.report(hello(), ModelReady(info=default_info()))
-
-    def submits(self) -> list[Submit]:
-        return [c for c in self.link.commands if isinstance(c, Submit)]
+from ds4chat.tui.bridge import EngineReported
+from ds4chat.tui.controller import Phase
+from ds4chat.tui.reports import refused_load
+from tests.unit.tui.desk import Desk, finished, hello, started, tokens
 
 
 @pytest.fixture
 def desk() -> Desk:
     return Desk()
-
-
-def hello(version: int = PROTOCOL_VERSION) -> Hello:
-    return Hello(protocol_version=version, build="test", pid=1)
-
-
-def tokens(turn_id: int, text: str, channel: Channel = Channel.ANSWER) -> TokensCommitted:
-    token = Token(
-        id=len(text), source=Source.PLAIN, round=0, position=0, confidence=None, margin=0.1
-    )
-    span = Span(text=text, token=token)
-    return TokensCommitted(turn_id=turn_id, channel=channel, spans=(span,))
-
-
-def finished(
-    turn_id: int, reason: FinishReason = FinishReason.STOP, message: str = ""
-) -> TurnFinished:
-    usage = Usage(n_tokens=1, decode_s=20.0, n_context=9)
-    return TurnFinished(turn_id=turn_id, reason=reason, usage=usage, ids=(1,), message=message)
-
-
-def started(turn_id: int) -> TurnStarted:
-    return TurnStarted(turn_id=turn_id, lane=0, n_prompt=5, n_cached=0)
 
 
 def test_death_without_an_end_of_the_turn_keeps_the_text(desk: Desk) -> None:
@@ -305,51 +190,6 @@ def test_a_command_that_came_too_late_is_no_error(desk: Desk) -> None:
     assert desk.chat.steering == set()
 
 
-def parked(turn_id: int) -> PolicyChanged:
-    return PolicyChanged(turn_id=turn_id, state=SpecState.PARKED, reason="it loses")
-
-
-def steered(desk: Desk) -> list[tuple[bool, bool]]:
-    """(enabled, keep_on) of each change of speculation."""
-    found = [c for c in desk.link.commands if isinstance(c, SetSpeculation)]
-    return [(c.spec.enabled, c.keep_on) for c in found]
-
-
-def test_where_it_is_parked_the_key_keeps_speculation_on_for_the_reply(desk: Desk) -> None:
-    desk.ready()
-    desk.chat.send_text("go")
-    desk.report(started(1), parked(1))
-    desk.chat.toggle_spec()
-    assert steered(desk) == [(True, True)]
-    assert desk.chat.spec.enabled
-    desk.report(PolicyChanged(turn_id=1, state=SpecState.ON, reason="kept on"))
-    desk.chat.toggle_spec()
-    assert steered(desk)[1:] == [(False, False)]
-
-
-def test_between_replies_the_key_keeps_it_on_in_the_next_reply_only(desk: Desk) -> None:
-    desk.ready()
-    desk.chat.send_text("go")
-    desk.report(started(1), parked(1), tokens(1, "x"), finished(1))
-    desk.chat.toggle_spec()
-    assert desk.chat.figures.state is SpecState.ON
-    assert desk.chat.figures.reason == "on: you keep it on for the next reply"
-    assert steered(desk) == []
-    desk.chat.send_text("more")
-    assert isinstance(desk.link.commands[-2], Submit)
-    assert steered(desk) == [(True, True)]
-    desk.report(started(2), tokens(2, "y"), finished(2))
-    desk.chat.send_text("last")
-    assert steered(desk) == [(True, True)]
-
-
-def test_the_panel_says_why_no_support_file_beside_the_model_is_used(desk: Desk) -> None:
-    desk.chat.load = replace(desk.chat.load, support_note="2 support files: name one")
-    desk.report(hello(), ModelReady(info=replace(default_info(), block_size=0)))
-    assert desk.chat.figures.state is SpecState.UNAVAILABLE
-    assert desk.chat.figures.reason == "2 support files: name one"
-
-
 def test_what_is_taken_back_no_longer_counts_as_context(desk: Desk) -> None:
     desk.ready()
     for turn_id, n_context in ((1, 71), (2, 140)):
@@ -361,17 +201,6 @@ def test_what_is_taken_back_no_longer_counts_as_context(desk: Desk) -> None:
     assert desk.chat.n_context == 71
     desk.chat.undo()
     assert desk.chat.n_context == 0
-
-
-def test_the_key_twice_between_replies_switches_off(desk: Desk) -> None:
-    desk.ready()
-    desk.chat.send_text("go")
-    desk.report(started(1), parked(1), tokens(1, "x"), finished(1))
-    desk.chat.toggle_spec()
-    desk.chat.toggle_spec()
-    assert desk.chat.figures.state is SpecState.OFF
-    desk.chat.send_text("more")
-    assert steered(desk) == []
 
 
 def test_messages_wait_in_order(desk: Desk) -> None:
