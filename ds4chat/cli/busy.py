@@ -48,13 +48,6 @@ def _answer(ask: Ask, question: str) -> str:
     return "q"
 
 
-def ask_on_terminal(question: str) -> str | None:
-    """Read a line from standard input behind a question on standard error."""
-    sys.stderr.write(question)
-    sys.stderr.flush()
-    return sys.stdin.readline() or None
-
-
 def _say(text: str) -> None:
     sys.stderr.write(f"ds4chat: {text}\n")
     sys.stderr.flush()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import signal
-import sys
 from collections.abc import Callable
 
+from ds4chat.cli import asking
 from ds4chat.cli.printers import Printer, Transcript
 from ds4chat.cli.session_lines import SessionLines
 from ds4chat.cli.start import Start, refusal
@@ -191,13 +191,5 @@ def _ask(dialog: Dialog, printer: Printer, line: str) -> None:
 
 
 def ask_for_line() -> str | None:
-    """Read a line from standard input behind a prompt on standard error; None: its end."""
-    sys.stderr.write("> ")
-    sys.stderr.flush()
-    line = ""
-    try:
-        line = sys.stdin.readline()
-    finally:
-        if not line:  # the shell's prompt gets a line of its own
-            sys.stderr.write("\n")
-    return line.rstrip("\r\n") if line else None
+    """Read a line behind a prompt; None: the end of the input."""
+    return asking.read_line("> ")

@@ -13,6 +13,7 @@ from typing import Protocol
 from ds4chat import paths, settings
 from ds4chat.cli import (
     arguments,
+    asking,
     busy,
     checks,
     completion,
@@ -188,7 +189,7 @@ def _check_knobs() -> None:
 
 def _asker() -> busy.Ask | None:
     is_answered = sys.stdin.isatty() and sys.stderr.isatty()
-    return busy.ask_on_terminal if is_answered else None
+    return asking.read_line if is_answered else None
 
 
 def _echo(line: str) -> None:
@@ -218,11 +219,10 @@ def _without_model(given: Arguments, values: Settings) -> int:
     print(models.where_from(keep.program()), file=sys.stderr)
     if _wants_lines(given):
         return EXIT_USAGE
-    print(
-        "\nOpen the recorded tour instead (no model, made-up text)? [Y/n] ", end="", flush=True
+    answer = asking.read_line(
+        "\nOpen the recorded tour instead (no model, made-up text)? [Y/n] "
     )
-    answer = sys.stdin.readline()
-    if not answer or answer.strip().lower() not in ("", "y", "yes"):
+    if answer is None or answer.strip().lower() not in ("", "y", "yes"):
         return EXIT_OK  # an answer, not a mistake
     from ds4chat.cli import chat
     from ds4chat.demo import TOUR, ScriptedEngine

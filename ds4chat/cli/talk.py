@@ -65,17 +65,31 @@ class Talk:
                 signal.signal(number, handler)
 
     def wait(self, read: Callable[[], str | None]) -> str | None:
-        """Call `read`, which any signal ends with StoppedError."""
+        """Call `read`, which any signal ends with StoppedError.
+
+        An interrupt that came since the end of the last reply had nothing left to stop: it is
+        dropped, lest it stop the next one.
+        """
 
         def caught(number: int, _frame: FrameType | None) -> None:
             raise StoppedError(number)
 
         old = {number: signal.signal(number, caught) for number in _SIGNALS}
         try:
+            self._forget_interrupts()
             return read()
         finally:
             for number, handler in old.items():
                 signal.signal(number, handler)
+
+    def _forget_interrupts(self) -> None:
+        """Take interrupts out of the news. Raises StoppedError for another signal."""
+        for _ in range(self._news.qsize()):
+            news = self._news.get()
+            if isinstance(news, int) and news != signal.SIGINT:
+                raise StoppedError(news)
+            if not isinstance(news, int):
+                self._news.put(news)
 
     def number(self) -> int:
         """A fresh request or turn id."""
