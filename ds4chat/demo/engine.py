@@ -6,9 +6,10 @@ import os
 import queue
 import threading
 from collections.abc import Iterator
-from typing import assert_never
+from typing import NoReturn, assert_never
 
 from ds4chat.demo import snapshots
+from ds4chat.demo.inbox import Inbox, Stop, gone
 from ds4chat.demo.script import Reply, Script, common, pieces_of, prompt_ids
 from ds4chat.demo.tally import Tally
 from ds4chat.demo.turn import Drafting, Running, Turn
@@ -51,15 +52,9 @@ LOAD_STEPS = 8  # ModelLoading events of a stage
 
 Steering = Cancel | Pause | Resume | SetSpeculation | StopThinking
 
-_GONE = "the engine is not running"
-
 
 class _Crash(Exception):  # noqa: N818 - not an error: a scripted death of the thread
     """The script says that the engine dies here."""
-
-
-class _Stop(Exception):  # noqa: N818 - the way out of the thread, not an error
-    """`Shutdown` or `close` was called."""
 
 
 class ScriptedEngine:
@@ -84,11 +79,9 @@ class ScriptedEngine:
 
     def send(self, command: Command) -> None:
         """Queue a command, or refuse it when the engine is gone."""
-        if self._life is not None and self._life.is_alive:
-            self._life.inbox.put(command)
-        elif self._emit is not None:
-            hint = "restart the engine"
-            self._emit(Refused(request_id=command.request_id, message=_GONE, hint=hint))
+        is_taken = self._life is not None and self._life.inbox.put(command)
+        if not is_taken and self._emit is not None:
+            self._emit(gone(command))
 
     def restart(self) -> None:
         """End what is left and start afresh; scripted crashes do not happen again.
@@ -121,13 +114,12 @@ class _Life:
     """One life of the engine: a thread, its queue of commands and what it holds."""
 
     def __init__(self, script: Script, pace: float, emit: Emit, *, is_first: bool) -> None:
-        self.inbox: queue.Queue[Command | None] = queue.Queue()
+        self.inbox = Inbox()
         self._script = script
         self._pace = pace
         self._emit = emit
         self._is_first = is_first
         self._thread = threading.Thread(target=self._run, name="scripted-engine", daemon=True)
-        self._is_over = threading.Event()
         self._is_loaded = False
         self._held: dict[int, list[int]] = {}
         self._drafting: dict[int, Drafting] = {}
@@ -136,13 +128,13 @@ class _Life:
 
     @property
     def is_alive(self) -> bool:
-        return self._thread.is_alive() and not self._is_over.is_set()
+        return self._thread.is_alive() and self.inbox.is_open
 
     def start(self) -> None:
         self._thread.start()
 
     def stop(self) -> None:
-        self.inbox.put(None)
+        self.inbox.stop()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join(timeout=2.0)
 
@@ -151,9 +143,10 @@ class _Life:
         try:
             while True:
                 self._work()
-        except _Stop:
-            self._is_over.set()
+        except Stop:
+            self._refuse_rest()
         except _Crash:
+            self._refuse_rest()
             self._emit(
                 EngineFailed(
                     message="the scripted engine stopped, as its script says",
@@ -161,11 +154,15 @@ class _Life:
                 )
             )
 
+    def _refuse_rest(self) -> None:
+        for command in self.inbox.rest():
+            self._emit(gone(command))
+
     def _work(self) -> None:
         """Obey a command; when none waits, advance the lane with the least engine time."""
         ready = [run for run in self._running.values() if not run.is_waiting]
-        if not ready or not self.inbox.empty():
-            self._obey(self._next(None))
+        if not ready or not self.inbox.is_empty:
+            self._obey(self.inbox.take())
             return
         run = min(ready, key=lambda run: (run.is_prefilled, run.engine_s))
         try:
@@ -173,25 +170,21 @@ class _Life:
         except StopIteration:
             del self._running[run.lane]
         if self._shutdown is not None and not self._running:
-            self._done(self._shutdown)
-            raise _Stop
+            self._end(self._shutdown)
 
-    def _next(self, timeout: float | None) -> Command:
-        command = self.inbox.get(timeout=timeout)
-        if command is None:
-            raise _Stop
-        return command
+    def _hold(self, n_taken: int) -> None:
+        """Wait for a command, unless one came since `n_taken` were taken."""
+        if self.inbox.n_taken == n_taken:
+            self._obey(self.inbox.take())
 
     def _pause(self, seconds: float) -> None:
         """Let scripted time pass while commands are obeyed; at pace 0 only obey what waits."""
         left = seconds * self._pace
         while True:
             try:
-                command = self._next(left) if left > 0 else self.inbox.get_nowait()
+                command = self.inbox.take(max(0.0, left))
             except queue.Empty:
                 return
-            if command is None:
-                raise _Stop
             self._obey(command)
             left = 0
 
@@ -217,16 +210,21 @@ class _Life:
 
     def _shut_down(self, command: Shutdown) -> None:
         if not self._running:
-            self._done(command)
-            raise _Stop
+            self._end(command)
         self._shutdown = command  # answered after the last turn's last event
         for run in self._running.values():
             run.turn.cancel()
+
+    def _end(self, command: Shutdown) -> NoReturn:
+        self.inbox.close()  # first: who hears of it sees an engine that is gone
+        self._done(command)
+        raise Stop
 
     def _load(self, command: Load) -> None:
         if self._running:
             self._refuse(command, "a reply is running", "stop it first")
             return
+        n_taken = self.inbox.n_taken
         for stage, total in self._script.load_stages:
             for step in range(LOAD_STEPS + 1):
                 self._emit(
@@ -241,7 +239,7 @@ class _Life:
                 )
                 self._pause(0.05)
         if self._script.is_load_held and self._is_first:
-            self._obey(self._next(None))
+            self._hold(n_taken)
         failure = self._script.load_failure
         if failure is not None:
             self._refuse(command, failure.message, failure.hint)
@@ -328,7 +326,7 @@ class _Life:
         self, command: Submit, turn: Turn, reply: Reply, prompt: list[int]
     ) -> Iterator[None]:
         """Carry out a turn; each step of the iterator is a prefill, a round or a plain step."""
-        run = self._running[command.lane]
+        run, n_taken = self._running[command.lane], self.inbox.n_taken
         self._emit(
             TurnStarted(
                 turn_id=command.turn_id,
@@ -339,14 +337,18 @@ class _Life:
         )
         self._prefill(command.turn_id, turn)
         if 0 in reply.holds:
-            self._obey(self._next(None))
+            self._hold(n_taken)
         run.is_prefilled = True
         yield
         for events in turn.steps():
+            n_taken = self.inbox.n_taken
             self._report(events)
             if not isinstance(events[-1], TurnFinished):
-                run.engine_s += sum(_engine_seconds(events))
-                self._after_step(turn, reply, events)
+                run.engine_s += (seconds := sum(_engine_seconds(events)))
+                self._crash_after(turn, reply)
+                self._pause(seconds)
+                if turn.n_steps in reply.holds:
+                    self._hold(n_taken)
                 yield
         self._held[command.lane] = prompt + turn.ids
 
@@ -371,16 +373,14 @@ class _Life:
         for event in events:
             self._emit(event)
 
-    def _after_step(self, turn: Turn, reply: Reply, events: list[Event]) -> None:
-        if self._is_first and turn.n_steps == reply.crash_after:
-            self._is_over.set()  # before the turns end: who hears of them sees a dead engine
-            for run in filter(lambda run: run.is_prefilled, self._running.values()):
-                run.turn.fail("the engine stopped during this reply", "what it wrote is kept")
-                self._report([event for events in run.turn.steps() for event in events])
-            raise _Crash
-        self._pause(sum(_engine_seconds(events)))
-        if turn.n_steps in reply.holds:
-            self._obey(self._next(None))
+    def _crash_after(self, turn: Turn, reply: Reply) -> None:
+        if not self._is_first or turn.n_steps != reply.crash_after:
+            return
+        self.inbox.close()  # before the turns end: who hears of them sees a dead engine
+        for run in filter(lambda run: run.is_prefilled, self._running.values()):
+            run.turn.fail("the engine stopped during this reply", "what it wrote is kept")
+            self._report([event for events in run.turn.steps() for event in events])
+        raise _Crash
 
     def _done(self, command: Command) -> None:
         self._emit(Done(request_id=command.request_id))
