@@ -33,8 +33,8 @@ class Reply:
         thinking: reasoning, produced only when the turn asks for it.
         triggers: words that pick this reply when the user's message contains one.
         accepts: accepted drafts of each round, repeated from the start when used up.
-        holds: after these steps the engine waits until any command arrives; 0 is before the
-            first step, with the prompt read.
+        holds: after these steps the engine waits until any command arrives, or came since the
+            step was told; 0 is before the first step, with the prompt read.
         crash_after: the engine dies after this step, in its first life only.
         nonfinite_after: the turn ends after this step as if the model had computed NaN.
         refusal: the turn is refused with these words.
