@@ -9,11 +9,18 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests import idle
 from tests.signals import heed_signals
 
 heed_signals()  # a shell's background job ignores SIGINT, one behind nohup SIGHUP
+
+# How long an example takes tells of the machine's other work, not of the program.
+settings.register_profile(
+    "patient", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("patient")
 
 _LOOKS = {"TERM": "xterm-256color", "COLORTERM": "truecolor", "LANG": "C.UTF-8"}
 

@@ -153,7 +153,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     max_examples=25,
     deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
 def test_any_proposal_at_any_temperature(small: Engine, data: st.DataObject) -> None:

@@ -121,7 +121,7 @@ samplings = st.builds(
     max_examples=30,
     deadline=None,
     derandomize=True,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(data=st.data())
 def test_a_reply_is_the_plain_one_under_any_policy_and_clock(
