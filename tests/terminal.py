@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
+import codecs
 import os
 import pty
 import re
 import select
 import signal
-import struct
 import sys
 import termios
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 PATIENCE_S = 90.0  # until a test gives up; nothing waits so long
 ROOT = Path(__file__).parents[1]
@@ -29,13 +28,15 @@ class Terminal:
     def __init__(
         self, *argv: str, rows: int = 40, columns: int = 120, environ: Mapping[str, str] = {}
     ) -> None:
-        self.pid, self.fd = pty.fork()
+        self.fd, theirs = pty.openpty()
+        self.before = termios.tcgetattr(theirs)  # the child cannot have changed it yet
+        termios.tcsetwinsize(theirs, (rows, columns))
+        self.pid = os.fork()
         if self.pid == 0:
-            os.chdir(ROOT)
-            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-            os.execve(sys.executable, [sys.executable, "-m", *argv], {**os.environ, **environ})
-        self.before = termios.tcgetattr(self.fd)
+            _become([sys.executable, "-m", *argv], theirs, {**os.environ, **environ})
+        os.close(theirs)
         self.raw = ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._status: int | None = None
 
     def write(self, text: str) -> None:
@@ -51,13 +52,15 @@ class Terminal:
                 break
         return self.raw
 
-    def until_shown(self, text: str) -> str:
-        return self.until(lambda raw: text in _CONTROL.sub("", raw))
+    def until_shown(self, text: str, *, since: int = 0) -> str:
+        """Read until `text` was shown; `since`: behind so many characters of `raw`."""
+        return self.until(lambda raw: text in _CONTROL.sub("", raw[since:]))
 
     def end(self) -> int:
         """Wait for the end; the exit status, or minus the signal's number."""
+        deadline = time.monotonic() + PATIENCE_S
         while self._read():
-            pass
+            assert time.monotonic() < deadline, f"it does not end: {self.plain[-2000:]}"
         if self._status is None:
             self._status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return self._status
@@ -93,5 +96,15 @@ class Terminal:
             data = os.read(self.fd, 1 << 16)
         except OSError:  # Linux: the other side is closed
             return False
-        self.raw += data.decode("utf-8", "replace")
+        self.raw += self._decoder.decode(data)  # a character may come in two pieces
         return bool(data)
+
+
+def _become(command: list[str], terminal: int, environ: Mapping[str, str]) -> NoReturn:
+    """Turn this child into a program that a terminal belongs to."""
+    try:
+        os.chdir(ROOT)
+        os.login_tty(terminal)
+        os.execve(command[0], command, environ)
+    finally:
+        os._exit(127)
