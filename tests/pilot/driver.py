@@ -16,11 +16,13 @@ from ds4chat.protocol.commands import Command, Load
 from ds4chat.tui.app import Ds4ChatApp
 from ds4chat.tui.controller import ChatController, Phase
 from ds4chat.tui.options import ChatOptions
+from ds4chat.tui.screens import keeping, leaving
 from ds4chat.tui.screens.chat import ChatScreen
 from ds4chat.tui.widgets.hint_line import HintLine
 from ds4chat.tui.widgets.prompt import PromptArea
 
-PATIENCE_S = 30.0  # only a hanging test ever waits so long
+PATIENCE_S = 120.0  # only a hanging test ever waits so long
+FOR_EVER_S = 3_600.0  # what a person has so long for; a machine with other work is no person
 
 C = TypeVar("C", bound=Command)
 
@@ -86,14 +88,26 @@ class Chat:
         n_before = len(self.chat.conversation.turns)
         await self.send(text)
         await self.until(lambda: len(self.chat.conversation.turns) > n_before)
-        await self.until(lambda: not self.chat.is_busy)
+        await self.until(lambda: not self.chat.is_busy and not self._is_session_being_made())
 
     async def phase(self, phase: Phase) -> None:
         await self.until(lambda: self.chat.phase is phase)
 
+    def _is_session_being_made(self) -> bool:
+        """Whether a thread still makes the folder: the turn's snapshot comes after that."""
+        desk = self.screen.sessions
+        return desk is not None and desk._maker.is_at_it
+
     async def steps(self, n: int) -> None:
-        """Wait until the engine has made n rounds of this chat."""
-        await self.until(lambda: self.chat.figures.counts.n_rounds >= n)
+        """Wait until the engine has made n rounds of this chat, and their tokens came."""
+        await self.until(
+            lambda: self.chat.figures.counts.n_rounds >= n and self._has_tokens_of_rounds()
+        )
+
+    def _has_tokens_of_rounds(self) -> bool:
+        turn = self.chat.conversation.turns[-1]
+        n_tokens = sum(event.n_accepted + 1 for event in turn.rounds.values())
+        return len(turn.ids) >= n_tokens
 
     def transcript(self) -> str:
         return self.screen.transcript.plain_text()
@@ -124,6 +138,7 @@ async def run_chat(
         async with app.run_test(size=size) as pilot:
             chat = Chat(app, pilot, engine)
             stack.enter_context(listening(chat.said))
+            stack.enter_context(patient())
             if is_ready:
                 await chat.phase(Phase.READY)
             yield chat
@@ -136,7 +151,17 @@ def listening(said: list[str]) -> Iterator[None]:
 
     def say(line: HintLine, text: str, seconds: float = 3.0) -> None:
         said.append(text)
-        real(line, text, seconds)
+        real(line, text, FOR_EVER_S)
 
     with patch.object(HintLine, "say", say):
+        yield
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """Let the first of two keys count for ever: the second comes when the machine lets it."""
+    with (
+        patch.object(keeping, "REWIND_ARMED_S", FOR_EVER_S),
+        patch.object(leaving, "QUIT_ARMED_S", FOR_EVER_S),
+    ):
         yield

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from textual.timer import Timer
 
 from ds4chat.demo import Reply, Script
 from ds4chat.errors import SessionFileError
 from ds4chat.store import files
 from ds4chat.store.library import Library
 from ds4chat.tui.history import FILE, MAX_ENTRY
+from ds4chat.tui.screens import keeping
 from tests.pilot.conftest import OpenChat
 from tests.pilot.driver import Chat
 from tests.pilot.keeping import SCRIPT, desk_of, kept, on_disk, saved
@@ -202,15 +205,52 @@ async def test_a_key_empties_the_prompt_and_two_bring_it_back(
         assert chat.prompt.text == "one\ntwo\nthree"
 
 
-async def test_esc_just_after_a_stop_marks_no_turn(open_chat: OpenChat, tmp_path: Path) -> None:
+def hand_timers(
+    chat: Chat, seconds: float, patch: pytest.MonkeyPatch
+) -> list[Callable[[], None]]:
+    """The ends of the screen's timers of that length, for the test to call."""
+    real, ends = chat.screen.set_timer, list[Callable[[], None]]()
+
+    def set_timer(delay: float, callback: Callable[[], None]) -> Timer:
+        if delay == seconds:
+            ends.append(callback)
+        return real(delay, callback)
+
+    patch.setattr(chat.screen, "set_timer", set_timer)
+    return ends
+
+
+async def test_esc_just_after_a_stop_marks_no_turn(
+    open_chat: OpenChat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     script = Script(replies=(Reply(answer="word " * 40, holds=(1,)),))
     async with open_chat(script=script, options=kept(tmp_path)) as chat:
+        ends = hand_timers(chat, keeping.REWIND_ARMED_S, monkeypatch)
         await chat.send("go")
         await chat.steps(1)
         await chat.press("escape", "escape", "escape")
         await chat.until(lambda: not chat.chat.is_busy)
         await chat.press("escape", "escape")
         assert chat.screen.transcript.marked_turn is None
-        await chat.until(lambda: not chat.screen._n_calming)
+        assert ends
+        for end in ends:
+            end()
         await chat.press("escape", "escape")
         assert chat.screen.transcript.marked_turn == 1
+
+
+async def test_a_first_key_counts_for_its_own_time(open_chat: OpenChat) -> None:
+    async with open_chat() as chat:
+        await chat.ask("one")
+        await chat.press("escape")
+        first = chat.screen._rewind_armed
+        assert first is not None
+        await chat.press("escape", "escape", "escape")  # marks, leaves, counts anew
+        assert chat.screen.transcript.marked_turn is None
+        second = chat.screen._rewind_armed
+        assert second is not None
+        assert second is not first
+        assert first._task is None  # it would have ended the second
+        chat.screen._disarm_rewind()
+        await chat.press("escape")
+        assert chat.screen.transcript.marked_turn is None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from textual.message import Message
+from textual.timer import Timer
 
 from ds4chat.errors import SessionFileError
 from ds4chat.protocol.events import Event, ModelReady, TurnFinished
@@ -38,7 +39,7 @@ class KeepingScreen(PreferenceScreen):
 
     _desk: SessionDesk | None = None
     _n_asked = 0
-    _is_rewind_armed = False
+    _rewind_armed: Timer | None = None  # of the first of two Esc, while it counts
     _n_calming = 0  # pauses after a stop, in which Esc marks no turn
     _is_saving_again = False
 
@@ -106,16 +107,15 @@ class KeepingScreen(PreferenceScreen):
         """Pressed twice while nothing runs: pick a turn to fork from."""
         if self._n_calming:
             return
-        if self._is_rewind_armed:
-            self._is_rewind_armed = False
+        if self._rewind_armed is not None:
+            self._disarm_rewind()
             self.action_turn(-1)
         else:
-            self._is_rewind_armed = True
-            self.set_timer(REWIND_ARMED_S, self._disarm_rewind)
+            self._rewind_armed = self.set_timer(REWIND_ARMED_S, self._disarm_rewind)
 
     def hold_rewind(self) -> None:
         """Something was stopped: more Esc just then are meant for that."""
-        self._is_rewind_armed = False
+        self._disarm_rewind()
         self._n_calming += 1
         self.set_timer(REWIND_ARMED_S, self._calmed)
 
@@ -123,7 +123,9 @@ class KeepingScreen(PreferenceScreen):
         self._n_calming -= 1
 
     def _disarm_rewind(self) -> None:
-        self._is_rewind_armed = False
+        timer, self._rewind_armed = self._rewind_armed, None
+        if timer is not None:
+            timer.stop()  # it would end a later Esc too soon
 
     def _post(self, message: Message) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from textual import on
+from textual.timer import Timer
 from textual.widgets import TextArea
 
 from ds4chat.tui import sessions_rescue
@@ -15,7 +16,7 @@ ASKED_S = 10.0  # how long the question is shown; it counts until something is t
 class LeavingScreen(KeepingScreen):
     """Asks once before something is lost, and keeps the draft for next time."""
 
-    _is_quit_armed = False
+    _quit_armed: Timer | None = None  # of the first Ctrl+C, while it counts
     _is_loss_told = False
 
     def may_leave(self) -> bool:
@@ -24,7 +25,7 @@ class LeavingScreen(KeepingScreen):
         if not losses or self._is_loss_told:
             return True
         self._is_loss_told = True
-        self._is_quit_armed = False
+        self._disarm_quit()
         for loss in losses:
             self.chat.say(loss, "warning")
         self.hint("Nothing was left yet. Quit once more to leave", ASKED_S)
@@ -61,15 +62,16 @@ class LeavingScreen(KeepingScreen):
             self.copy(selected, "The selection")
         elif self.chat.stop():
             self.hold_rewind()
-        elif self._is_quit_armed or self._is_loss_told:
+        elif self._quit_armed is not None or self._is_loss_told:
             self.action_quit()
         else:
-            self._is_quit_armed = True
-            self.set_timer(QUIT_ARMED_S, self._disarm_quit)
+            self._quit_armed = self.set_timer(QUIT_ARMED_S, self._disarm_quit)
             self.hint("Press Ctrl+C again to quit")
 
     def _disarm_quit(self) -> None:
-        self._is_quit_armed = False
+        timer, self._quit_armed = self._quit_armed, None
+        if timer is not None:
+            timer.stop()  # it would end a later Ctrl+C too soon
 
     def action_empty_prompt(self) -> None:
         """Empty the prompt; what was there can be brought back."""
