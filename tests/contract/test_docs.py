@@ -106,7 +106,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
         terminal.write("Hello\r")
         terminal.until_shown("tok/s ·")
         terminal.write("/rename tea\r")
-        terminal.until_shown("tea")
+        terminal.until(lambda _: (made.home / "data/ds4chat/sessions/tea").is_dir())
         terminal.write("\x11")
         assert terminal.end() == 0
         return dataclasses.replace(made, chat=terminal.plain)

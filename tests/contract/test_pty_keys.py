@@ -18,6 +18,8 @@ F2, ALT_2, ALT_UP, CTRL_F, CTRL_G, CTRL_Z = (
     "\x1bOQ", "\x1b2", "\x1b[1;3A", "\x06", "\x07", "\x1a",
 )  # fmt: skip
 
+COPIED = re.compile("\x1b\\]52;c;([A-Za-z0-9+/=]+)\x07")  # to the terminal's clipboard
+
 Open = Callable[..., Terminal]
 
 
@@ -43,7 +45,7 @@ def start(tmp_path: Path) -> Iterator[Open]:
 def ask(terminal: Terminal) -> None:
     terminal.write("tell me\r")
     terminal.until_shown(ANSWER)
-    terminal.until_shown("tok/s")
+    terminal.until_shown("tok/s ·")
 
 
 @pytest.mark.parametrize("key", [F2, ALT_2])
@@ -59,8 +61,8 @@ def test_marking_a_turn_and_copying_it(start: Open, tmp_path: Path) -> None:
     terminal.write(ALT_UP)
     terminal.until_shown("r retry")
     terminal.write("c")
-    terminal.until(lambda raw: "\x1b]52;c;" in raw)
-    sent = re.findall("\x1b\\]52;c;([A-Za-z0-9+/=]+)\x07", terminal.raw)
+    terminal.until(COPIED.search)
+    sent = COPIED.findall(terminal.raw)
     assert ANSWER in base64.b64decode(sent[-1]).decode()
     terminal.until(lambda _: ANSWER in copied(tmp_path))
 
@@ -121,7 +123,7 @@ def test_ctrl_z_goes_to_the_shell_and_back(start: Open, screen: str) -> None:
     assert terminal.raw.rindex("\x1b[?1049l") < terminal.raw.rindex("stopped,")
     n_before = len(terminal.raw)
     terminal.write("fg\n")
-    terminal.until(lambda raw: "typed" in raw[n_before:])
+    terminal.until_shown("typed", since=n_before)
     assert "\x1b[?1049h" in terminal.raw[n_before:]
     terminal.write("\x11")
     assert terminal.end() == 0
@@ -131,8 +133,9 @@ def test_a_reply_goes_on_behind_the_shell(start: Open) -> None:
     terminal = start("tests.job_shell")
     terminal.write("tell me\r" + CTRL_Z)
     terminal.until_shown("stopped, cooked")
+    n_before = len(terminal.raw)
     terminal.write("fg\n")
-    terminal.until_shown("tok/s ·")
+    terminal.until_shown("tok/s ·", since=n_before)
     terminal.write("\x11")
     assert terminal.end() == 0
 
@@ -151,4 +154,4 @@ def test_undo_has_the_shells_key(start: Open) -> None:
     terminal.until_shown("some words")
     n_before = len(terminal.raw)
     terminal.write("\x1f")
-    terminal.until(lambda raw: "Ask something" in raw[n_before:])
+    terminal.until_shown("Ask something", since=n_before)

@@ -25,7 +25,7 @@ def test_it_opens_alone_answers_and_is_resumed(tmp_path: Path) -> None:
         terminal.until_shown("Ask something")
         terminal.write("What is the capital of France?\r")
         terminal.until_shown("Paris")
-        terminal.until_shown("tok/s")
+        terminal.until_shown("tok/s ·")
         terminal.write("\x11")
         assert terminal.end() == 0
     finally:
