@@ -129,13 +129,21 @@ class SessionRecorder:
 
     def tell(self, error: SessionFileError) -> None:
         """Say what went wrong; the chat goes on."""
-        if isinstance(error.__cause__, OSError):
-            self.trouble = os.strerror(error.__cause__.errno or 0)
+        self._note(error)
         if isinstance(error, TakenOverError):
             self.chat.say(sessions_words.lost(is_busy=self.chat.is_busy))
         else:
             self.chat.say(sentence(error.message, error.hint), "warning")
         self.chat.view.show_now()
+
+    def _note(self, error: SessionFileError) -> None:
+        if isinstance(error.__cause__, OSError):
+            self.trouble = os.strerror(error.__cause__.errno or 0)
+
+    def _troubled(self, error: SessionFileError) -> None:
+        """On the thread that writes: who leaves before the screen hears of it is told why."""
+        self._note(error)
+        self._heard.on_trouble(error)
 
     def _make(self) -> None:
         """Begin to make the session if there is none."""
@@ -189,7 +197,7 @@ class SessionRecorder:
         if self.session is not session:
             self.leave()
         session.write_through(
-            lambda journal: Autosaver(journal, self._heard.on_trouble, self._heard.on_relief)
+            lambda journal: Autosaver(journal, self._troubled, self._heard.on_relief)
         )
         self.session = session
         self.is_refused = self._is_lost = False

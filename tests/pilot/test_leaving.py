@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from textual.message import Message
 from textual.timer import Timer
 
 from ds4chat.demo import Reply, Script
@@ -62,15 +63,25 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 async def until_unsaved(chat: Chat) -> None:
-    await chat.until(lambda: desk_of(chat).is_unsaved)
+    """Wait until the disk refused something, and the screen heard of it."""
+    await chat.until(lambda: "not saved" in chat.picture().splitlines()[0])
+    assert desk_of(chat).is_unsaved
 
 
 async def ask_until_full(chat: Chat, disk: Disk) -> None:
     """One turn that is saved, and one that the disk does not take."""
+    await ask_and_fill(chat, disk)
+    await until_unsaved(chat)
+
+
+async def ask_and_fill(chat: Chat, disk: Disk) -> None:
     await chat.ask("one")
+    session = desk_of(chat).session
+    assert session is not None
+    await chat.until(lambda: session.tree.snapshots)
+    assert session.flush()
     disk.is_full = True
     await chat.ask("two")
-    await until_unsaved(chat)
 
 
 async def test_a_full_disk_is_asked_about_and_the_chat_is_copied(
@@ -100,6 +111,26 @@ async def test_a_full_disk_is_asked_about_and_the_chat_is_copied(
         ("one", "First **answer**."),
         ("two", "Second."),
     ]
+
+
+async def test_who_leaves_before_the_screen_hears_of_a_full_disk_is_told_why(
+    open_chat: OpenChat, root: Path, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_chat(script=SCRIPT, options=kept(root)) as chat:
+        real = chat.screen._post
+
+        def post(message: Message) -> None:
+            if not isinstance(message, keeping.SessionTrouble):  # that comes later
+                real(message)
+
+        monkeypatch.setattr(chat.screen, "_post", post)
+        await ask_and_fill(chat, disk)
+        await chat.until(lambda: desk_of(chat).is_unsaved)
+        await chat.press("ctrl+q")
+        words = "Not saved: 1 turn of this chat (No space left on device)."
+        assert words in " ".join(chat.transcript().split())
+        disk.is_full = False
+        await saved(chat)
 
 
 async def test_room_again_is_said_and_nothing_is_asked(
