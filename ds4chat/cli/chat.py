@@ -101,11 +101,14 @@ def open_chat(
         else None,
     )
     app = Ds4ChatApp(link, start.load, options)
-    try:
-        status = asyncio.run(_run(app))
-    finally:
-        link.close()
-        keeping.finish(app, _named(values, "model"), _named(values, "support"))
+
+    def leave() -> None:
+        try:
+            link.close()
+        finally:
+            keeping.finish(app, _named(values, "model"), _named(values, "support"))
+
+    status = asyncio.run(_run(app, leave))
     return on_exit(app) if on_exit is not None and status == EXIT_OK else status
 
 
@@ -115,10 +118,21 @@ def _named(values: settings.Settings, name: str) -> str:
     return str(getattr(values, name) or "") if is_named else ""
 
 
-async def _run(app: Ds4ChatApp) -> int:
+async def _run(app: Ds4ChatApp, leave: Callable[[], None]) -> int:
+    """Run the app, then `leave`: a signal ends the app, and breaks off nothing behind it."""
     loop = asyncio.get_running_loop()
     for number in _SIGNALS:
         loop.add_signal_handler(number, app.exit, None, 128 + number)
-    await app.run_async()
+    try:
+        await app.run_async()
+    finally:
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, _leaves_already)
+        await loop.shutdown_default_executor()  # an engine that is restarted at this moment
+        leave()
     status = app.return_code or EXIT_OK
     return EXIT_DEFECT if status == 1 else status  # 1 is how Textual says: an exception
+
+
+def _leaves_already() -> None:
+    """Nothing is left to be stopped by a signal."""
