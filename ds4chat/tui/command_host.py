@@ -100,3 +100,20 @@ class SlashCommand:
     def usage(self) -> str:
         """The command with its arguments."""
         return f"/{self.name} {self.args}".rstrip()
+
+    @property
+    def wants_words(self) -> bool:
+        """Whether choosing it from a list is not enough to run it."""
+        return bool(self.args) and not self.args.startswith("[")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a text in the prompt could become, and how the list shows it.
+
+    `wants_words`: more must be typed before it can be sent.
+    """
+
+    text: str
+    shown: str
+    wants_words: bool = False

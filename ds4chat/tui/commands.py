@@ -13,7 +13,7 @@ from ds4chat.errors import SettingsError
 from ds4chat.protocol.types import Policy, ThinkMode
 from ds4chat.settings_row import nearest
 from ds4chat.tui import compact, ledger, program_commands, reporting, sessions_commands
-from ds4chat.tui.command_host import CommandHost, SlashCommand
+from ds4chat.tui.command_host import CommandHost, Offer, SlashCommand
 from ds4chat.tui.problems import sentence
 from ds4chat.tui.race import card_text, files
 from ds4chat.tui.race.presets import PRESETS
@@ -54,23 +54,28 @@ def execute(host: CommandHost, name: str, args: str) -> bool:
     return True
 
 
-def complete(text: str) -> list[tuple[str, str]]:
-    """What could follow in the prompt: (whole text, explanation), best first."""
+def complete(text: str) -> list[Offer]:
+    """What could follow in the prompt, best first."""
     if not text.startswith("/") or "\n" in text:
         return []
     name, space, typed = text[1:].partition(" ")
     if not space:
-        found = [c for c in COMMANDS.values() if c.name.startswith(name.lower())]
-        return [
-            (f"/{c.name}" + (" " if c.args else ""), f"{c.usage}  {c.summary}") for c in found
-        ]
+        return [_offer(c) for c in COMMANDS.values() if c.name.startswith(name.lower())]
     command = COMMANDS.get(name.lower())
     values = command.values if command is not None else ()
     return [
-        (f"/{name} {value}", f"/{name} {value}")
+        Offer(text=f"/{name} {value}", shown=f"/{name} {value}")
         for value in values
         if value.startswith(typed) and value != typed
     ]
+
+
+def _offer(command: SlashCommand) -> Offer:
+    return Offer(
+        text=f"/{command.name}" + (" " if command.args else ""),
+        shown=f"{command.usage}  {command.summary}",
+        wants_words=command.wants_words,
+    )
 
 
 def last_code_block(text: str) -> str | None:

@@ -169,6 +169,10 @@ PROMPT_KEYS = (
     ("Enter", "send; while a reply runs the message waits its turn"),
     ("Shift+Enter, ^J, Alt+Enter", "new line"),
     ("Tab", "complete a slash command"),
+    (
+        "In the list after /",
+        "Up, Down mark a command, Enter takes it, Tab puts it into the prompt, Esc closes",
+    ),
     ("Up, Down", "earlier messages (that begin as what is typed); a waiting one first"),
     ("^_ (also ^/), ^Y", "undo and redo in the prompt"),
     ("PageUp, PageDown", "scroll the transcript"),

@@ -17,7 +17,7 @@ GIVES = (
     ("status", 1),
     ("prompt-row", 3),
     ("body", 1),
-    ("completion", 0),
+    ("completion", 1),
     ("status", 0),
     ("prompt-row", 2),
     ("body", 0),
@@ -26,6 +26,7 @@ GIVES = (
     ("search", 0),
     ("HintLine", 1),
     ("prompt-row", 1),
+    ("completion", 0),
     ("keys", 0),
     ("HintLine", 0),
 )

@@ -97,9 +97,10 @@ class ChatScreen(LeavingScreen):
         self._panel = SpeculationPanel()
         self._status = StatusLines()
         self._hints = HintLine()
-        self._completion = CompletionList()
+        self._completion = CompletionList(commands.complete)
         self._prompt = PromptArea(
             self.chat.take_back_queued,
+            self._completion,
             history=History(self.state_dir and self.state_dir / FILE),
             is_animated=options.is_animated,
         )
@@ -228,13 +229,7 @@ class ChatScreen(LeavingScreen):
 
     @on(TextArea.Changed)
     def _offer(self) -> None:
-        self._completion.show(commands.complete(self._prompt.text))
-
-    @on(PromptArea.CompletionWanted)
-    def _complete(self) -> None:
-        choice = self._completion.choice(self._prompt.text)
-        if choice is not None:
-            self._prompt.load(choice)
+        self._completion.offer("" if self._prompt.is_recalled else self._prompt.text)
 
     @on(PromptArea.ScrollWanted)
     def _scroll(self, event: PromptArea.ScrollWanted) -> None:
@@ -333,8 +328,8 @@ class ChatScreen(LeavingScreen):
         self.app.action_command_palette()
 
     def action_stop(self) -> None:
-        """Stop the reply or the load; else leave what was begun."""
-        if self.chat.stop():
+        """Stop the reply or the load; else close the list, or leave what was begun."""
+        if self.chat.stop() or (self._prompt.has_focus and self._completion.close()):
             self.hold_rewind()
         elif not (self.leave_turns() or self._leave_edit()):
             self.escape_idle()

@@ -41,7 +41,7 @@ class CommandProvider(Provider):
     def _choose(self, command: SlashCommand) -> None:
         """Run it, or put it into the prompt when it wants an argument."""
         host = self._host()
-        if command.args and not command.args.startswith("["):
+        if command.wants_words:
             host.fill_prompt(f"/{command.name} ")
         else:
             execute(host, command.name, "")

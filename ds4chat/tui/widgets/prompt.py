@@ -16,6 +16,7 @@ from textual.widgets import TextArea
 
 from ds4chat.tui.history import History
 from ds4chat.tui.markdown.clean import clean
+from ds4chat.tui.widgets.completion import CompletionList
 from ds4chat.tui.widgets.wrapped import PromptRows
 
 _NEWLINE_KEYS = ("shift+enter", "ctrl+j", "alt+enter", "ctrl+enter")
@@ -51,6 +52,7 @@ class PromptArea(TextArea, inherit_bindings=False):
 
     Args:
         take_back: removes and returns the newest waiting message; Up asks it first.
+        offers: the list above the prompt.
         history: what was sent before; None: begins empty and is kept nowhere.
         is_animated: whether the cursor blinks.
     """
@@ -72,9 +74,6 @@ class PromptArea(TextArea, inherit_bindings=False):
             super().__init__()
             self.text = text
 
-    class CompletionWanted(Message):
-        """The person pressed Tab."""
-
     class QuitWanted(Message):
         """Ctrl+D in an empty prompt."""
 
@@ -88,6 +87,7 @@ class PromptArea(TextArea, inherit_bindings=False):
     def __init__(
         self,
         take_back: Callable[[], str | None],
+        offers: CompletionList,
         *,
         history: History | None = None,
         is_animated: bool = True,
@@ -103,6 +103,8 @@ class PromptArea(TextArea, inherit_bindings=False):
         )
         self.cursor_blink = is_animated
         self._take_back = take_back
+        self._offers = offers
+        self._recalled = ""
         self._history = history or History()
 
     def _set_document(self, text: str, _language: str | None) -> None:
@@ -155,24 +157,49 @@ class PromptArea(TextArea, inherit_bindings=False):
     def _handle(self, event: events.Key) -> bool:
         key = event.key
         if key == "enter":
-            self._send()
+            self._enter()
         elif key in _NEWLINE_KEYS:
             self._replace_via_keyboard("\n", *self.selection)
         elif key == "tab":
-            self.post_message(self.CompletionWanted())
+            self._complete()
         elif key in ("pageup", "pagedown"):
             self.post_message(self.ScrollWanted(-1 if key == "pageup" else 1))
         elif key == "ctrl+d" and not self.text:
             self.post_message(self.QuitWanted())
         else:
-            return (key == "up" and self._older()) or (key == "down" and self._newer())
+            return (key == "up" and self._up()) or (key == "down" and self._down())
         return True
+
+    @property
+    def is_recalled(self) -> bool:
+        """Whether it shows a text of the history as that was: Up and Down walk on there."""
+        return bool(self.text) and self.text == self._recalled
+
+    def _complete(self) -> None:
+        choice = self._offers.choice(self.text)
+        if choice is not None:
+            self.load(choice)
+
+    def _enter(self) -> None:
+        """Send; a marked command first takes the place of what was typed."""
+        marked = None if self.is_recalled else self._offers.marked(self.text)
+        if marked is not None:
+            self.load(marked.text)
+        if marked is None or not marked.wants_words:
+            self._send()
+
+    def _up(self) -> bool:
+        return (not self.is_recalled and self._offers.walk(self.text, -1)) or self._older()
+
+    def _down(self) -> bool:
+        return (not self.is_recalled and self._offers.walk(self.text, 1)) or self._newer()
 
     def _send(self) -> None:
         """Hand the text over and begin anew at once: the next keys may be here already."""
         text = self.text.strip("\n")
         if text.strip():
             self._history.add(text)
+            self._recalled = ""
             self.load("")
             self.post_message(self.Sent(text))
 
@@ -194,4 +221,5 @@ class PromptArea(TextArea, inherit_bindings=False):
         """Show a text of the history, if there is one."""
         if text is not None:
             self.load(text)
+            self._recalled = self.text
         return text is not None

@@ -43,13 +43,28 @@ def test_parse(text: str, found: tuple[str, str] | None) -> None:
 
 
 def test_complete_names_then_values() -> None:
-    assert [text for text, _ in complete("/dr")] == ["/draft-max "]
-    assert [text for text, _ in complete("/spec ")] == ["/spec on", "/spec off", "/spec auto"]
-    assert [text for text, _ in complete("/spec of")] == ["/spec off"]
+    assert [offer.text for offer in complete("/dr")] == ["/draft-max "]
+    spec = ["/spec on", "/spec off", "/spec auto"]
+    assert [offer.text for offer in complete("/spec ")] == spec
+    assert [offer.text for offer in complete("/spec of")] == ["/spec off"]
     assert complete("/spec off") == []
     assert complete("hello") == []
     assert complete("/system a\nb") == []
     assert complete("/nothing ") == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "text", "wants_words"),
+    [
+        ("/stat", "/stats", False),
+        ("/mod", "/model ", False),  # [FILE]
+        ("/rea", "/read ", True),  # FILE
+        ("/spec of", "/spec off", False),
+    ],
+)
+def test_only_what_cannot_run_yet_wants_words(typed: str, text: str, wants_words: bool) -> None:
+    (offer,) = complete(typed)
+    assert (offer.text, offer.wants_words) == (text, wants_words)
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ from ds4chat.demo.script import default_info
 from ds4chat.protocol.commands import Load
 from ds4chat.protocol.events import ModelLoading, PrefillProgress, RoundVerified
 from ds4chat.protocol.types import SpecState
+from ds4chat.tui.command_host import Offer
 from ds4chat.tui.controller import ChatController, Phase
 from ds4chat.tui.keys import SCREEN_KEYS
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.title import title_sequence
 from ds4chat.tui.view import ChatView
-from ds4chat.tui.widgets import header, keybar, panel, status
+from ds4chat.tui.widgets import completion, header, keybar, panel, status
 from ds4chat.tui.widgets.completion import CompletionList
 from ds4chat.tui.widgets.prompt import PromptArea, safe
 
@@ -96,11 +97,28 @@ def test_no_two_actions_share_a_key() -> None:
 
 
 def test_completion_takes_the_common_beginning() -> None:
-    offered = CompletionList()
+    offers = {"/t": ["/top-p ", "/top-k "], "/top-": ["/top-p ", "/top-k "]}
+    offered = CompletionList(
+        lambda typed: [Offer(text=text, shown="") for text in offers.get(typed, [])]
+    )
     assert offered.choice("/x") is None
-    offered._offers = [("/top-p ", ""), ("/top-k ", "")]
     assert offered.choice("/t") == "/top-"
     assert offered.choice("/top-") == "/top-p "
+    assert offered.walk("/top-", -1)
+    assert offered.choice("/top-") == "/top-k "
+    assert offered.marked("/top-") == Offer(text="/top-k ", shown="")
+    assert offered.marked("/t") is None
+
+
+@pytest.mark.parametrize("height", range(1, 9))
+def test_the_marked_row_is_always_in_the_window(height: int) -> None:
+    for mark in (None, *range(11)):
+        shown, tells = completion.window(11, mark, height)
+        assert (mark or 0) in shown
+        assert len(shown) + tells == height
+        assert tells is (height > 2)
+        assert set(shown) <= set(range(11))
+    assert completion.window(height, 0, height) == (range(height), False)
 
 
 def test_title_is_harmless_and_bounded() -> None:
