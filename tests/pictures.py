@@ -23,7 +23,9 @@ async def draw(name: str, folder: Path, theme: str = "") -> None:
     scene = SCENES[name]
     with tempfile.TemporaryDirectory() as scratch:
         options = scene.options(Path(scratch), theme=theme)
-        async with run_chat(script=scene.script, size=SIZE, options=options) as chat:
+        async with run_chat(
+            script=scene.script, size=SIZE, options=options, is_clock_stopped=True
+        ) as chat:
             await play(scene, chat)
             (folder / f"{name}.svg").write_text(svg_of(chat), encoding="utf-8")
 

@@ -185,7 +185,6 @@ async def _race(chat: Chat) -> None:
     await chat.send("/race code")
     await chat.until(lambda: isinstance(chat.app.screen, RaceScreen))
     await chat.until(lambda: "identical" in chat.picture())
-    await chat.pilot.pause(0.1)
 
 
 async def _sessions_list(chat: Chat) -> None:
@@ -198,7 +197,9 @@ async def _sessions_list(chat: Chat) -> None:
 async def _resumed(chat: Chat) -> None:
     await chat.until(lambda: len(chat.chat.conversation.turns) >= 1)
     await chat.until(lambda: chat.chat.phase is Phase.READY)
-    await chat.pilot.pause(0.1)
+    desk = chat.screen.sessions
+    assert desk is not None
+    await chat.until(lambda: not desk.kv._restores)
 
 
 _HELD = replace(TOUR, replies=tuple(replace(reply, holds=(9,)) for reply in TOUR.replies))

@@ -32,6 +32,7 @@ class OpenChat(Protocol):
         size: tuple[int, int] = (80, 24),
         options: ChatOptions | None = None,
         is_ready: bool = True,
+        is_clock_stopped: bool = False,
     ) -> AbstractAsyncContextManager[Chat]: ...
 
 

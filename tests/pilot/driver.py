@@ -13,6 +13,8 @@ from textual.pilot import Pilot
 
 from ds4chat.demo import Reply, Script, ScriptedEngine
 from ds4chat.protocol.commands import Command, Load
+from ds4chat.protocol.engine import Emit
+from ds4chat.protocol.events import Done, Event, Refused
 from ds4chat.tui.app import Ds4ChatApp
 from ds4chat.tui.controller import ChatController, Phase
 from ds4chat.tui.options import ChatOptions
@@ -28,15 +30,28 @@ C = TypeVar("C", bound=Command)
 
 
 class RecordingEngine(ScriptedEngine):
-    """Remembers the commands that it was sent."""
+    """Remembers the commands that it was sent, and which it answered."""
 
     def __init__(self, script: Script) -> None:
         super().__init__(script, pace=0)
         self.commands: list[Command] = []
+        self.answered: set[int] = set()  # requests of which the app was told
+
+    def start(self, emit: Emit) -> None:
+        def tell(event: Event) -> None:
+            emit(event)
+            if isinstance(event, Done | Refused):
+                self.answered.add(event.request_id)
+
+        super().start(tell)
 
     def send(self, command: Command) -> None:
         self.commands.append(command)
         super().send(command)
+
+    def has_answered(self, kind: type[Command]) -> bool:
+        """Whether all commands of a kind were answered: what they bring about is told."""
+        return self.answered >= {command.request_id for command in self.sent(kind)}
 
     def sent(self, kind: type[C]) -> list[C]:
         return [command for command in self.commands if isinstance(command, kind)]
@@ -129,10 +144,24 @@ async def run_chat(
     size: tuple[int, int] = (80, 24),
     options: ChatOptions | None = None,
     is_ready: bool = True,
+    is_clock_stopped: bool = False,
 ) -> AsyncIterator[Chat]:
+    """Run a chat.
+
+    Args:
+        replies: what the engine says, unless there is a script.
+        script: all that the engine does.
+        size: columns and rows.
+        options: how the chat starts.
+        is_ready: wait until the model is loaded.
+        is_clock_stopped: reasoning takes as long as the script says, not as the machine takes.
+    """
     engine = RecordingEngine(script or Script(replies=replies or (Reply(answer="Yes."),)))
     load = Load(request_id=0, model_path="model.gguf")
     app = Ds4ChatApp(engine, load, options or ChatOptions(is_animated=False))
+    if is_clock_stopped:
+        transcript = app.chat_screen.transcript
+        transcript._clock = transcript._pace._clock = lambda: 0.0
     with ExitStack() as stack:
         stack.callback(engine.close)
         async with app.run_test(size=size) as pilot:

@@ -228,7 +228,7 @@ async def test_reasoning_folds_and_answer_now_ends_it(open_chat: OpenChat) -> No
         await chat.send("think")
         await chat.steps(2)
         assert chat.chat.is_reasoning
-        assert "^T answer now" in chat.picture()
+        await chat.until(lambda: "^T answer now" in chat.picture())
         await chat.press("ctrl+t")
         await chat.until(lambda: not chat.chat.is_busy)
         assert len(chat.engine.sent(StopThinking)) == 1

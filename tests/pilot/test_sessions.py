@@ -224,7 +224,8 @@ async def test_reasoning_is_saved_from_before_the_reply(
         await chat.ask("two")
         assert not chat.engine.sent(SaveSnapshot)[-1].before_reply
         name = await saved(chat)
-    async with open_chat(reply, options=kept(tmp_path, name)) as chat:
+    resumed = open_chat(reply, options=kept(tmp_path, name), is_clock_stopped=True)
+    async with resumed as chat:
         await chat.until(lambda: "KV state restored" in chat.transcript())
         events = desk_of(chat).tree.path()[0].events
         clocks = [

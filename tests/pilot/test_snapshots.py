@@ -32,7 +32,11 @@ async def test_a_screen(
     scene = SCENES[name]
     options = scene.options(tmp_path, no_color=no_color)
     async with open_chat(
-        script=scene.script, size=size, options=options, is_ready=scene.is_ready
+        script=scene.script,
+        size=size,
+        options=options,
+        is_ready=scene.is_ready,
+        is_clock_stopped=True,
     ) as chat:
         await play(scene, chat)
         shown = styled(chat.app.screen._compositor.render_strips(chat.app.size))

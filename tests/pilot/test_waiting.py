@@ -96,7 +96,7 @@ async def test_a_load_that_is_silent_for_long_goes_on_counting(open_chat: OpenCh
     now = [100.0]
     script = Script(replies=(), load_stages=(("compiling", 0),), is_load_held=True)
     async with open_chat(script=script, is_ready=False) as chat:
-        await chat.until(lambda: "compiling  0.4 s" in chat.picture())
+        await chat.until(lambda: "compiling  " in chat.picture())
         status_lines = chat.screen.query_one(status.StatusLines)
         status_lines._clock, status_lines._since = (lambda: now[0]), 96.0
         status_lines.show(chat.chat)
