@@ -231,7 +231,7 @@ async def test_ghosts_of_a_running_reply_are_shown_as_they_come(open_chat: OpenC
         await chat.send("/ghosts")
         await chat.until(lambda: rounds[1].proposal_texts[2].strip() in chat.transcript())
         chat.chat.set_spec(chat.chat.spec)  # any command lets the engine go on
-        await chat.steps(5)
+        await chat.steps(6)
         assert chat.chat.is_busy
         await chat.until(lambda: ghosts_in(chat) >= 4)
         chat.chat.set_spec(chat.chat.spec)  # any command lets the engine go on

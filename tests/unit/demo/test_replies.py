@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from ds4chat.demo import Failure, Reply, Script
 from ds4chat.demo.script import pieces_of, split_text
+from ds4chat.demo.turn import PARK_WINDOW
 from ds4chat.protocol import commands as c
 from ds4chat.protocol import events as e
 from ds4chat.protocol.types import (
@@ -112,7 +113,7 @@ def test_set_speculation_acts_from_the_next_step(open_client: Opener) -> None:
 
 
 def test_a_parked_reply_can_be_kept_on(open_client: Opener) -> None:
-    client = open_client(Reply(answer=TEXT * 4, accepts=(0,), holds=(12,)))
+    client = open_client(Reply(answer=TEXT * 4, accepts=(0,), holds=(PARK_WINDOW + 1,)))
     client.submit()
     while client.until(e.PolicyChanged).state is not SpecState.PARKED:
         pass
