@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from textual import events
+
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.widgets.wrapped import PromptRows
 from tests.pilot.conftest import OpenChat
@@ -23,6 +25,16 @@ async def test_history_is_searched_by_beginning_and_kept(
         assert chat.prompt.text == "apple"
         await chat.press("down", "down")
         assert chat.prompt.text == "a"
+
+
+async def test_keys_of_one_burst_keep_their_order(open_chat: OpenChat) -> None:
+    async with open_chat() as chat:
+        await chat.press(*"xyz")
+        for key, typed in (("backspace", None), ("left", None), ("a", "a"), ("end", None)):
+            chat.app.post_message(events.Key(key, typed))
+        chat.app.post_message(events.Key("b", "b"))
+        await chat.until(lambda: chat.prompt.text.endswith("b"))
+        assert chat.prompt.text == "xayb"
 
 
 async def test_the_rows_of_the_prompt_are_never_counted(open_chat: OpenChat) -> None:

@@ -150,9 +150,20 @@ class PromptArea(TextArea, inherit_bindings=False):
 
     async def _on_key(self, event: events.Key) -> None:
         """Handle the keys that differ from a plain text area."""
-        if self._handle(event):
+        if self._handle(event) or await self._act(event.key):
             event.prevent_default()
             event.stop()
+
+    async def _act(self, key: str) -> bool:
+        """Carry out a key that moves or deletes at once.
+
+        Textual does so when the key has come up to the app; text that came with it in one
+        burst would be there before.
+        """
+        for binding in self._bindings.key_to_bindings.get(key, ()):
+            if await self.app.run_action(binding.action, self):
+                return True
+        return False
 
     def _handle(self, event: events.Key) -> bool:
         key = event.key
