@@ -35,7 +35,8 @@ SHOWN_LINES = 3
 
 OnSaid = Callable[[str], None]
 
-# How long `close` waits for each way to end a process; together less than two seconds.
+# How long `close` waits for each way to end a process; together less than two seconds. What
+# is left of it then goes to the threads, which may have words to pass on; at least the last.
 _PATIENCE_S = (1.0, 0.4, 0.4)
 
 
@@ -82,7 +83,8 @@ class EngineProcess:
         """Queue a command. If the engine is gone, `Refused` is emitted."""
         if self._emit is None:
             raise EngineError("the engine was not started")
-        if self._life is None or not self._life.send(command):
+        life = self._life  # read once: another thread may close it
+        if life is None or not life.send(command):
             self._emit(
                 Refused(
                     request_id=command.request_id, message=wire.GONE, hint=wire.RESTART_HINT
@@ -105,7 +107,8 @@ class EngineProcess:
     @property
     def is_alive(self) -> bool:
         """Whether the engine process runs."""
-        return self._life is not None and self._life.is_alive
+        life = self._life
+        return life is not None and life.is_alive
 
     def _begin(self, emit: Emit) -> None:
         try:
@@ -125,7 +128,8 @@ class EngineProcess:
                 )
             )
             return
-        self._life = _Life(process, emit, self._log_path, self._on_said)
+        life = self._life = _Life(process, emit, self._log_path, self._on_said)
+        life.start()  # behind that: who hears its first event can send to it
 
 
 class _Life:
@@ -146,12 +150,16 @@ class _Life:
         self._lock = threading.Lock()  # of the two flags below
         self._is_closing = False
         self._is_over = False
+        self._telling = threading.RLock()  # of the flag below; who is told may close
         self._is_muted = False
         self._verdict = ""
         self._said: deque[str] = deque(maxlen=KEPT_LINES)
         self._reader = self._thread("events", self._read, process.stdout)
         self._writer = self._thread("commands", self._write, process.stdin)
         self._listener = self._thread("stderr", self._listen, process.stderr)
+
+    def start(self) -> None:
+        """Begin to read and to write."""
         for thread in (self._listener, self._reader, self._writer):
             thread.start()
 
@@ -179,6 +187,7 @@ class _Life:
 
     def close(self) -> None:
         """Ask, then insist, then kill the whole process group."""
+        deadline_s = time.monotonic() + sum(_PATIENCE_S)
         with self._lock:
             self._is_closing = True
             self._outbox.put(Shutdown(request_id=SHUTDOWN_REQUEST))
@@ -192,10 +201,12 @@ class _Life:
                 self._process.wait(patience_s)
                 break
         self._kill_group()
+        deadline_s = max(deadline_s, time.monotonic() + _PATIENCE_S[-1])
         for thread in (self._reader, self._writer, self._listener):
-            if thread is not threading.current_thread():
-                thread.join(_PATIENCE_S[-1])
-        self._is_muted = True
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join(max(0.0, deadline_s - time.monotonic()))
+        with self._telling:
+            self._is_muted = True
 
     def _kill_group(self) -> None:
         with suppress(ProcessLookupError, PermissionError):
@@ -241,8 +252,9 @@ class _Life:
         self._tell(event)
 
     def _tell(self, event: Event) -> None:
-        if not self._is_muted:
-            self._emit(event)
+        with self._telling:
+            if not self._is_muted:
+                self._emit(event)
 
     def _end(self, status: int) -> None:
         self._listener.join(1.0)

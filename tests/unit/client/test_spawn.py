@@ -7,11 +7,13 @@ import queue
 import re
 import signal
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from ds4chat.client import spawn
 from ds4chat.client.spawn import EngineProcess, host_command
 from ds4chat.errors import EngineError
 from ds4chat.protocol.commands import Cancel, Load, Shutdown, Submit, Tokenize
@@ -32,6 +34,10 @@ from tests.grammar import read_turns
 from tests.scripted_engine import TALE
 
 SCRIPTED = [sys.executable, "-m", "tests.scripted_engine"]
+HELLO = """import sys
+print('{"type": "Hello", "protocol_version": 1, "build": "x", "pid": 1}', flush=True)
+sys.stdin.read()
+"""
 PATIENCE_S = 60.0  # until a test gives up; nothing waits so long
 
 
@@ -172,6 +178,34 @@ def test_close_ends_the_process_in_a_reply_and_in_a_hung_prefill(line: Line) -> 
     assert len(line.rest()) == n_events
 
 
+def test_what_is_told_late_is_told_before_close_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the thread that reads may have to wait, and not the one that closes."""
+    monkeypatch.setattr(spawn, "_PATIENCE_S", (PATIENCE_S, 0.0, 0.0))
+    line = other(tmp_path, HELLO)
+    has_ended = threading.Event()
+
+    def emit(event: Event) -> None:
+        has_ended.wait(PATIENCE_S)
+        line.emit(event)
+
+    line.engine.start(emit)
+    process = line.engine._life._process  # type: ignore[union-attr]
+    line.engine.send(Tokenize(request_id=7, text="x"))
+
+    def wait() -> None:
+        process.wait()
+        has_ended.set()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    line.engine.close()
+    waiting.join()
+    (answer,) = [event for event in line.rest() if isinstance(event, Refused)]
+    assert answer.request_id == 7
+
+
 def test_a_shutdown_of_the_screens_own_is_no_failure(line: Line) -> None:
     line.open()
     life = line.engine._life
@@ -180,6 +214,93 @@ def test_a_shutdown_of_the_screens_own_is_no_failure(line: Line) -> None:
     line.until(lambda event: event == Done(request_id=3))
     life._reader.join(PATIENCE_S)
     assert not [event for event in line.rest() if isinstance(event, EngineFailed)]
+
+
+class Fleeting(EngineProcess):
+    """Closed by another thread as soon as somebody has looked at it."""
+
+    held: spawn._Life | None = None
+
+    @property
+    def _life(self) -> spawn._Life | None:
+        life, self.held = self.held, None
+        return life
+
+    @_life.setter
+    def _life(self, life: spawn._Life | None) -> None:
+        self.held = life
+
+
+def test_a_command_in_the_moment_of_the_close_is_answered(tmp_path: Path) -> None:
+    line = other(tmp_path, HELLO)
+    line.engine = engine = Fleeting(tmp_path / "log", line.engine._command)
+    engine.start(line.emit)
+    line.until_is(Hello)
+    life = engine.held
+    assert life is not None
+    engine.send(Tokenize(request_id=7, text="x"))
+    engine.held = life
+    assert engine.is_alive
+    life.close()
+    assert any(isinstance(event, Refused) for event in line.rest())
+
+
+def test_who_hears_the_first_event_can_send(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = other(tmp_path, HELLO)
+    told = threading.Event()
+
+    class Eager(threading.Thread):
+        """The machine goes on with a new thread first."""
+
+        def start(self) -> None:
+            super().start()
+            if self.name == "engine-events":
+                told.wait(PATIENCE_S)
+
+    def emit(event: Event) -> None:
+        line.emit(event)
+        if isinstance(event, Hello):
+            line.engine.send(Tokenize(request_id=7, text="x"))
+            told.set()
+
+    monkeypatch.setattr(threading, "Thread", Eager)
+    line.engine.start(emit)
+    line.engine.close()
+    (answer,) = [event for event in line.rest() if isinstance(event, Refused)]
+    assert answer.message == "the engine was closed"
+
+
+def test_no_event_comes_after_the_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor while it returns: a thread that has just begun to tell is waited for."""
+    monkeypatch.setattr(spawn, "_PATIENCE_S", (0.0, 0.0, 0.0))
+    line = other(tmp_path, HELLO)
+    is_telling, may_go_on, is_closed = (threading.Event() for _ in range(3))
+    was_late: list[bool] = []
+
+    def emit(event: Event) -> None:
+        is_telling.set()
+        may_go_on.wait(PATIENCE_S)
+        was_late.append(is_closed.is_set())
+
+    line.engine.start(emit)
+    reader = line.engine._life._reader  # type: ignore[union-attr]
+    assert is_telling.wait(PATIENCE_S)
+
+    def close() -> None:
+        line.engine.close()
+        is_closed.set()
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    is_closed.wait(0.2)  # it never is; before, it was at once
+    may_go_on.set()
+    closing.join()
+    reader.join(PATIENCE_S)
+    assert was_late == [False]
 
 
 def test_before_the_start(tmp_path: Path) -> None:
