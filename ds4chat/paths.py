@@ -7,6 +7,7 @@ on macOS the `Library` folders. This module reads no environment: it is given th
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ _PACKAGE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserDirs:
-    """A person's folders; each is created, private to the user, when first asked for."""
+    """A person's folders; what `..._dir()` names is created, private to the user."""
 
     config_root: Path
     data_root: Path
@@ -62,9 +63,10 @@ class UserDirs:
         """Folder of the settings file."""
         return private_dir(self.config_root)
 
-    def sessions_dir(self) -> Path:
-        """Folder of saved sessions."""
-        return private_dir(self.data_root / "sessions")
+    @property
+    def sessions_root(self) -> Path:
+        """Folder of saved sessions; it need not exist, what writes there makes it."""
+        return self.data_root / "sessions"
 
     def build_dir(self) -> Path:
         """Folder of what is compiled on this machine."""
@@ -73,6 +75,12 @@ class UserDirs:
     def log_dir(self) -> Path:
         """Folder of the engine's log and of crash reports."""
         return private_dir(self.state_root)
+
+    def log_file(self) -> Path:
+        """The engine's log; where its folder cannot be made, there is none."""
+        with contextlib.suppress(Ds4Error):
+            self.log_dir()
+        return self.state_root / "engine.log"
 
 
 def private_dir(path: Path) -> Path:

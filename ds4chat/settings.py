@@ -226,7 +226,7 @@ def _file_layer(path: Path | None) -> _Layer:
     try:
         found = read_toml(path, MAX_FILE_BYTES)
     except SettingsError as error:
-        if isinstance(error.__cause__, FileNotFoundError):
+        if isinstance(error.__cause__, FileNotFoundError | NotADirectoryError):
             return {}
         raise
     return {

@@ -37,7 +37,7 @@ def choose(given: Arguments, dirs: paths.UserDirs) -> Keep:
         SettingsError: there is no such session.
     """
     is_usual = given.sessions is None
-    root = dirs.sessions_dir() if given.sessions is None else Path(given.sessions).expanduser()
+    root = dirs.sessions_root if given.sessions is None else Path(given.sessions).expanduser()
     library = Library(root)
     name = given.resume or ""
     try:

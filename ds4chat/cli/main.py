@@ -112,7 +112,7 @@ def _serve(
     _check_knobs()
     if not busy.may_open(pair.model, values.when_busy, _asker()):
         return EXIT_FAILED
-    log_path = dirs.log_dir() / "engine.log"
+    log_path = dirs.log_file()
     if not _wants_lines(given):
         from ds4chat.cli import chat
 

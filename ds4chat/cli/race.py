@@ -92,7 +92,7 @@ def run(argv: Sequence[str], make_link: MakeLink = EngineProcess) -> int:
             "Name one with --support FILE.",
         )
     how = start.make(values, pair)
-    log_path = dirs.log_dir() / "engine.log"
+    log_path = dirs.log_file()
     link = make_link(log_path)
     if not own["json"] and _is_screen():
         leave = _Leave(card)

@@ -36,7 +36,7 @@ def run(given: Arguments, values: Settings, dirs: paths.UserDirs) -> int:
 def _find(given: Arguments, dirs: paths.UserDirs) -> Session:
     """A session of the person's, else a sample that ships with the program."""
     name = given.replay or ""
-    root = dirs.sessions_dir() if given.sessions is None else Path(given.sessions).expanduser()
+    root = dirs.sessions_root if given.sessions is None else Path(given.sessions).expanduser()
     try:
         return Library(root).read(name)
     except SessionFileError as error:

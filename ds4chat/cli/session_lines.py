@@ -6,6 +6,7 @@ the KV state goes on from its snapshots.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,7 @@ from ds4chat.tui import sessions_kv, sessions_options
 from ds4chat.tui.problems import joined
 
 _BROKEN = (FinishReason.ERROR, FinishReason.NONFINITE)
+_FORBIDDEN = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 Say = Callable[[str], None]
 
@@ -42,6 +44,8 @@ class _Options:
 class SessionLines:
     """One session that is gone on with.
 
+    Where it may be read and not written, it is gone on with and nothing is kept.
+
     Args:
         kept: the session.
         budget_bytes: space for the KV snapshots of all sessions.
@@ -55,16 +59,29 @@ class SessionLines:
         self._say = say
         self._budget_bytes = budget_bytes
         self._library = Library(kept.root, build=__version__)
-        self._session: Session = self._library.open(kept.resume)
-        if self._session.is_read_only:
+        self._is_kept, self._n_asked = True, 0
+        self._session: Session = self._open(kept.resume)
+        if self._is_kept and self._session.is_read_only:
             owner = self._session.owner or "another window"
             raise SessionFileError(
                 f"the session {kept.resume!r} is open in another window ({owner})",
                 "Leave it there first.",
             )
-        self._session.break_off("ds4chat ended during this reply")
+        self.broken_off("ds4chat ended during this reply")
         for note in (*kept.notes, *self._session.notices):
             say(note)
+
+    def _open(self, name: str) -> Session:
+        try:
+            return self._library.open(name)
+        except SessionFileError as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or cause.errno not in _FORBIDDEN:
+                raise
+            session = self._library.read(name)
+            self._is_kept = False
+            self._say(f"what is said now is not kept: {error.message}")
+            return session
 
     def adopt(self, start: Start, values: Settings) -> Start:
         """How this start asks, with the session's settings where no flag says otherwise."""
@@ -96,7 +113,7 @@ class SessionLines:
         """
         for line in sessions_options.model_differences(self._session.tree.options, info):
             self._say(line)
-        self._session.set_system(start.system)
+        self._write(lambda: self._session.set_system(start.system))
         messages = self._messages(info)
         names = sessions_kv.usable(self._session)
         if names:
@@ -114,7 +131,7 @@ class SessionLines:
         options = OptionsSet(
             model=info, sampling=start.sampling, spec=start.spec, max_tokens=start.max_tokens
         )
-        self._session.set_options(options)
+        self._write(lambda: self._session.set_options(options))
         return messages
 
     def _messages(self, info: ModelInfo) -> tuple[Message, ...]:
@@ -130,6 +147,9 @@ class SessionLines:
         """Record a question; returns the number of its turn."""
         tree, think = self._session.tree, start.think or info.think_default
         turn_id = tree.next_turn_id
+        if not self._is_kept:
+            turn_id += self._n_asked
+            self._n_asked += 1
         self._write(lambda: self._session.ask(question, think, turn_id))
         return turn_id
 
@@ -143,6 +163,8 @@ class SessionLines:
 
     def _write(self, work: Callable[[], object]) -> None:
         """Record; a disk that refuses costs no answer, the store tells of it once."""
+        if not self._is_kept:
+            return
         try:
             work()
         except SessionFileError as error:
@@ -154,7 +176,7 @@ class SessionLines:
 
     def save(self, talk: Talk, start: Start, end: TurnFinished, on_event: OnEvent) -> None:
         """Keep the KV state after a reply."""
-        if end.reason in _BROKEN:
+        if end.reason in _BROKEN or not self._is_kept:
             return
         session, name = self._session, f"t{end.turn_id}"
         turn = session.tree.turns[end.turn_id]
@@ -178,7 +200,8 @@ class SessionLines:
     def close(self) -> None:
         """Write what waits, and keep to the space for KV snapshots."""
         self._session.close()
-        self._library.keep_budget(self._budget_bytes)
+        if self._is_kept:
+            self._library.keep_budget(self._budget_bytes)
 
 
 def _record(event: SnapshotSaved, turn_id: int) -> records.SnapshotSaved:

@@ -50,7 +50,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _usual_folder() -> Path:
-    return paths.UserDirs.from_variables(settings.path_variables()).sessions_dir()
+    return paths.UserDirs.from_variables(settings.path_variables()).sessions_root
 
 
 def make_parser() -> Parser:

@@ -72,9 +72,9 @@ class Library:
         """
         try:
             entries = list(os.scandir(self.root))
-        except FileNotFoundError:
-            return []
         except OSError as error:
+            if not os.path.lexists(self.root):
+                return []
             raise trouble("cannot be listed", self.root, error) from error
         found = (e.name for e in entries if e.is_dir(follow_symlinks=False))
         return sorted(name for name in found if name[0] not in ".-~")

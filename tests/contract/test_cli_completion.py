@@ -131,7 +131,7 @@ def test_bash_completes_names_of_sessions(
 ) -> None:
     environ = {"XDG_DATA_HOME": str(tmp_path / "xdg")} if place == "xdg" else {}
     dirs = paths.UserDirs.from_variables({"HOME": str(tmp_path), **environ})
-    root = tmp_path / "mine" if place == "named" else dirs.sessions_dir()
+    root = tmp_path / "mine" if place == "named" else dirs.sessions_root
     library = Library(root)
     for name in ("tea", "tea time", "$(touch x)", "gone"):
         library.create(name).close()

@@ -44,17 +44,26 @@ def test_xdg_variables_win_unless_relative(platform: str, tmp_path: Path) -> Non
 def test_folders_are_made_private_on_use(tmp_path: Path) -> None:
     dirs = UserDirs.from_variables({"HOME": str(tmp_path / "home")}, "linux")
     assert not (tmp_path / "home").exists()
-    for folder in (dirs.config_dir(), dirs.sessions_dir(), dirs.log_dir()):
+    for folder in (dirs.config_dir(), dirs.build_dir(), dirs.log_dir()):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
-    assert dirs.sessions_dir() == dirs.data_root / "sessions"
+    assert dirs.sessions_root == dirs.data_root / "sessions"
+    assert not dirs.sessions_root.exists()
+
+
+def test_a_log_without_a_folder_has_a_name_all_the_same(tmp_path: Path) -> None:
+    for name in ("home", "file/home"):
+        (tmp_path / "file").touch()
+        dirs = UserDirs.from_variables({"HOME": str(tmp_path / name)}, "linux")
+        assert dirs.log_file() == tmp_path / name / ".local/state/ds4chat/engine.log"
+        assert dirs.state_root.is_dir() is (name == "home")
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     dirs = UserDirs.from_variables({"XDG_DATA_HOME": str(tmp_path / "file")}, "linux")
     with pytest.raises(Ds4Error, match=r"file.*cannot be created") as caught:
-        dirs.sessions_dir()
+        dirs.build_dir()
     assert "XDG_DATA_HOME" in caught.value.hint
 
 
@@ -91,7 +100,7 @@ def test_nano_is_there_only_with_its_files(tmp_path: Path) -> None:
 
 def test_tests_do_not_see_the_persons_own_folders(isolated_environment: Path) -> None:
     dirs = UserDirs.from_variables(settings.path_variables())
-    for folder in (dirs.config_dir(), dirs.sessions_dir(), dirs.log_dir()):
+    for folder in (dirs.config_dir(), dirs.sessions_root, dirs.log_dir()):
         assert folder.is_relative_to(isolated_environment)
 
 
