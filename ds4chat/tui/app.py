@@ -6,6 +6,7 @@ import asyncio
 from typing import ClassVar
 
 from textual.app import App, SuspendNotSupported
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.driver import Driver
 
@@ -110,6 +111,12 @@ class Ds4ChatApp(App[None]):
             return
         await asyncio.to_thread(self._link.close)
         self.exit()
+
+    def pop_screen(self) -> AwaitComplete:
+        """Close the screen on top. The chat stays: keys in one burst may close one twice."""
+        if self.screen is self.chat_screen:
+            return AwaitComplete()
+        return super().pop_screen()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """The list of sessions has another use for Ctrl+Z."""

@@ -15,6 +15,8 @@ from ds4chat.tui.commands import COMMANDS, execute
 class CommandProvider(Provider):
     """Offers the commands of the chat behind the palette."""
 
+    _has_chosen = False
+
     async def discover(self) -> Hits:
         """All commands."""
         for command in COMMANDS.values():
@@ -39,7 +41,10 @@ class CommandProvider(Provider):
                 yield Hit(score, shown, partial(self._choose, command))
 
     def _choose(self, command: SlashCommand) -> None:
-        """Run it, or put it into the prompt when it wants an argument."""
+        """Run it, or put it into the prompt when it wants an argument; once, at any Enter."""
+        if self._has_chosen:
+            return
+        self._has_chosen = True
         host = self._host()
         if command.wants_words:
             host.fill_prompt(f"/{command.name} ")

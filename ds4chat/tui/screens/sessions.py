@@ -133,7 +133,7 @@ class SessionsScreen(ModalScreen[None]):
     @on(OptionList.OptionSelected)
     def _open(self) -> None:
         chosen = self.chosen
-        if chosen is None:
+        if chosen is None or not self.is_current:  # opened by the Enter before this one
             return
         desk, name = self._desk, chosen.name
         self.dismiss()
