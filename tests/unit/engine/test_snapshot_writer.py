@@ -32,7 +32,7 @@ class StuckDisk(DiskFiles):
 
     def create(self, path: Path) -> int:
         self.is_waiting.set()
-        assert self.is_free.wait(30)
+        assert self.is_free.wait(120)
         return super().create(path)
 
 
@@ -61,7 +61,7 @@ def test_the_session_goes_on_while_the_disk_is_stuck(engine: Engine, tmp_path: P
     session, outcomes, disk = prompted(engine), list[Outcome](), StuckDisk()
     writer = SnapshotWriter(disk)
     writer.save(take(engine, session, tmp_path), "a", outcomes.append)
-    assert disk.is_waiting.wait(30)
+    assert disk.is_waiting.wait(120)
     spec_tokens(session, 6)
     later = take(engine, session, tmp_path)
     assert later.base.links == ()  # "a" is not on the disk yet
@@ -84,7 +84,7 @@ def test_too_many_waiting_snapshots_are_left_out_with_a_reason(
     writer = SnapshotWriter(disk)
     data = take(engine, session, tmp_path)
     writer.save(data, "first", outcomes.append)
-    assert disk.is_waiting.wait(30)
+    assert disk.is_waiting.wait(120)
     for i in range(MAX_WAITING + 1):
         writer.save(data, f"s{i}", outcomes.append)
     (left_out,) = outcomes
