@@ -7,8 +7,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 
 from ds4chat.cli.doctor_child import Ask
@@ -37,20 +37,14 @@ def findings(section: str, ask: Ask, words: str, progress: OnProgress) -> list[F
 
 def watch(argv: Sequence[str], section: str, limit_s: float) -> list[Finding]:
     """Run a command that prints findings; its crash or its silence is one more."""
-    process = subprocess.Popen(
-        argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        process_group=0,
-    )  # fmt: skip
-    try:
-        out, err = process.communicate(timeout=limit_s)
-        trouble = _trouble(process.returncode)
-    except subprocess.TimeoutExpired:
-        _end(process)
-        out, err = process.communicate()
-        trouble = f"took longer than {limit_s:g} s"
-    finally:
-        _end(process)  # interrupted: leave nothing behind
-        process.wait()
+    with _started(argv) as process:
+        try:
+            out, err = process.communicate(timeout=limit_s)
+            trouble = _trouble(process.returncode)
+        except subprocess.TimeoutExpired:
+            _end(process)
+            out, err = process.communicate()
+            trouble = f"took longer than {limit_s:g} s"
     found = [row for line in out.splitlines() for row in _read(line)]
     if trouble:
         said = err.decode("utf-8", "replace").strip().splitlines()[-_SAID_LINES:]
@@ -61,6 +55,33 @@ def watch(argv: Sequence[str], section: str, limit_s: float) -> list[Finding]:
             )
         )  # fmt: skip
     return found
+
+
+@contextmanager
+def _started(argv: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a command in a process group of its own; nothing of it is left, whatever comes.
+
+    An interrupt during the start waits for its end: it would leave a process of which nobody
+    knows.
+    """
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: held.append(number))
+    try:
+        process = subprocess.Popen(
+            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            process_group=0,
+        )  # fmt: skip
+    except OSError:
+        signal.signal(signal.SIGINT, before)
+        raise
+    with process:
+        try:
+            signal.signal(signal.SIGINT, before)
+            if held:
+                signal.raise_signal(signal.SIGINT)
+            yield process
+        finally:
+            _end(process)
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -207,6 +210,25 @@ def test_silence_is_a_finding() -> None:
     (found,) = doctor_run.watch(script("import time; time.sleep(600)"), "compute", 0.1)
     assert found.mark is Mark.FAIL
     assert "longer than 0.1 s" in found.found
+
+
+def test_an_interrupt_during_the_start_leaves_no_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    started: list[subprocess.Popen[bytes]] = []
+
+    class Interrupted(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *argv: Any, **how: Any) -> None:
+            super().__init__(*argv, **how)
+            started.append(self)
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(subprocess, "Popen", Interrupted)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        doctor_run.watch(script("import time; time.sleep(600)"), "compute", 60)
+    assert [process.returncode for process in started] == [-signal.SIGKILL]
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 @pytest.mark.parametrize("which", ["base", "support"])
