@@ -11,10 +11,7 @@ from collections.abc import Sequence
 from ds4chat.errors import SettingsError
 from ds4chat.tui import units
 from ds4chat.tui.controller import ChatController
-from ds4chat.tui.state import Turn
 
-_CHARS_PER_TOKEN = 3
-_MARKERS = 4  # tokens around the texts of a turn
 _SHARE = 2  # at most 1 / 2 of the context is kept
 
 
@@ -31,7 +28,7 @@ def compact(chat: ChatController, args: str) -> None:
     elif args:
         _drop(chat, len(chat.conversation.turns) - _number(args))
     else:
-        _drop(chat, n_to_drop(_sizes(chat), _ctx(chat) // _SHARE))
+        _drop(chat, n_to_drop(chat.conversation.sizes(), _ctx(chat) // _SHARE))
     chat.view.show_now()
 
 
@@ -45,19 +42,6 @@ def n_to_drop(sizes: Sequence[int], limit: int) -> int:
         left -= sizes[n]
         n += 1
     return n
-
-
-def turn_size(turn: Turn, *, keeps_reasoning: bool) -> int:
-    """About how many tokens a turn takes in later prompts; a reply's are known."""
-    n_reply = len(turn.ids)
-    if turn.usage is not None and not keeps_reasoning:
-        n_reply -= turn.usage.n_thinking
-    return n_reply + len(turn.question) // _CHARS_PER_TOKEN + _MARKERS
-
-
-def _sizes(chat: ChatController) -> list[int]:
-    turns, keeps = chat.conversation.turns, chat.keep_reasoning
-    return [turn_size(turn, keeps_reasoning=keeps) for turn in turns]
 
 
 def _drop(chat: ChatController, n: int) -> None:
@@ -89,11 +73,14 @@ def _undo(chat: ChatController) -> None:
 def _tell(chat: ChatController, what: str, end: str = "") -> None:
     """Say what is sent now and what that costs, once it is known what the engine holds."""
     talk = chat.conversation
+    chat.n_context = talk.n_context
 
     def held(n_tokens: int) -> None:
         if n_tokens:
             talk.n_dropped_held = talk.n_dropped
+        chat.n_context = talk.n_context  # what is held may be less than what will be sent
         chat.say(f"{what} {_cost(chat, n_tokens)} {end}".rstrip())
+        chat.view.show_now()
 
     if talk.n_dropped == talk.n_dropped_held:
         chat.say(
@@ -106,7 +93,7 @@ def _tell(chat: ChatController, what: str, end: str = "") -> None:
 def _cost(chat: ChatController, n_held: int) -> str:
     """What the next message reads, in words."""
     talk = chat.conversation
-    n_tokens = max(0, sum(_sizes(chat)[talk.n_dropped :]) - n_held)
+    n_tokens = max(0, sum(talk.sizes()[talk.n_dropped :]) - n_held)
     found = f"A KV snapshot holds {n_held:,} tokens of that. " if n_held else ""
     if n_tokens == 0:
         return f"{found}Only the next message is read."

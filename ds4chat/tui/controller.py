@@ -73,7 +73,7 @@ class ChatController:
         self.spec: SpecOptions = options.spec
         self.keeps_spec_on = False  # in the next reply, whatever the policy says
         self.max_tokens = options.max_tokens
-        self.keep_reasoning = options.keep_reasoning
+        self.keep_reasoning = self.conversation.keeps_reasoning = options.keep_reasoning
         self._ignore_end = options.ignore_end
         self.tps: float | None = None
         self.n_context = 0

@@ -21,6 +21,8 @@ def show(tree: kept.Tree, conversation: Conversation, transcript: TranscriptView
     conversation.turns[:] = [_as_turn(turn) for turn in path]
     conversation.system = tree.system
     conversation.n_dropped = conversation.n_dropped_held = len(path) - len(tree.path())
+    for sent in conversation.turns[conversation.n_dropped :]:
+        sent.n_dropped = conversation.n_dropped
     conversation.n_turns_ever = tree.next_turn_id - 1
     transcript.clear()
     for place, turn in enumerate(path, start=1):

@@ -20,12 +20,16 @@ from ds4chat.protocol.types import (
     Usage,
 )
 
+_CHARS_PER_TOKEN = 3
+_MARKERS = 4  # tokens around the texts of a turn
+
 
 @dataclass(slots=True, kw_only=True)
 class Turn:
     """A question and what was answered so far. `reason` is None while the reply runs.
 
-    `rounds` holds the reply's rounds by number: drafts, confidences, outcome and times.
+    `rounds` holds the reply's rounds by number: drafts, confidences, outcome and times. So many
+    turns as `n_dropped` were not sent with the question.
     """
 
     turn_id: int
@@ -37,6 +41,7 @@ class Turn:
     reason: FinishReason | None = None
     usage: Usage | None = None
     rounds: dict[int, RoundVerified] = field(default_factory=dict)
+    n_dropped: int = 0
 
     @property
     def answer_text(self) -> str:
@@ -69,13 +74,14 @@ class Conversation:
     """All turns in order, the one that runs, and the messages that wait.
 
     The first `n_dropped` turns are kept but not sent (`/compact`). What the engine holds begins
-    without the first `n_dropped_held`.
+    without the first `n_dropped_held`. `keeps_reasoning`: later prompts have it.
     """
 
     system: str = ""
     turns: list[Turn] = field(default_factory=list)
     queue: list[str] = field(default_factory=list)
     n_turns_ever: int = 0
+    keeps_reasoning: bool = False
     n_dropped: int = 0
     n_dropped_held: int = 0
 
@@ -97,9 +103,30 @@ class Conversation:
 
     @property
     def n_context(self) -> int:
-        """Tokens of the context behind the newest turn whose figures are known; 0: none."""
+        """Tokens of the context behind the newest turn whose figures are known; 0: none.
+
+        Where other turns are sent now than with that one, about so many.
+        """
         last = self.last_finished
-        return last.usage.n_context if last is not None and last.usage is not None else 0
+        known = last.usage.n_context if last is not None and last.usage is not None else 0
+        if last is None or not known:
+            return 0
+        sizes = self.sizes()
+        gone = sum(sizes[last.n_dropped : self.n_dropped])
+        back = sum(sizes[self.n_dropped : last.n_dropped])
+        return max(0, known - gone + back)
+
+    def sizes(self) -> list[int]:
+        """About how many tokens each turn takes in later prompts.
+
+        Known from how the context grew; of the first turn that was sent only the reply's.
+        """
+        found: list[int] = []
+        before: Turn | None = None
+        for turn in self.turns:
+            found.append(_size(turn, before, keeps_reasoning=self.keeps_reasoning))
+            before = turn
+        return found
 
     def reading_s(self, n_tokens: int) -> float | None:
         """About how long reading so many tokens takes; None: nothing was read yet.
@@ -122,7 +149,12 @@ class Conversation:
         self.n_dropped = min(self.n_dropped, len(self.turns))  # some may have been taken back
         self.n_dropped_held = self.n_dropped
         self.n_turns_ever += 1
-        turn = Turn(turn_id=self.n_turns_ever, question=question, think=think)
+        turn = Turn(
+            turn_id=self.n_turns_ever,
+            question=question,
+            think=think,
+            n_dropped=self.n_dropped,
+        )
         self.turns.append(turn)
         return turn
 
@@ -188,3 +220,33 @@ class Conversation:
         self.n_turns_ever = 0  # each session counts from 1
         self.n_dropped = self.n_dropped_held = 0
         self.queue.clear()
+
+
+def turn_size(turn: Turn, *, keeps_reasoning: bool) -> int:
+    """About how many tokens a turn takes in later prompts; a reply's are known."""
+    return _n_reply(turn, keeps_reasoning) + len(turn.question) // _CHARS_PER_TOKEN + _MARKERS
+
+
+def _n_reply(turn: Turn, keeps_reasoning: bool) -> int:
+    is_cut = turn.usage is not None and not keeps_reasoning
+    return len(turn.ids) - (turn.usage.n_thinking if is_cut and turn.usage is not None else 0)
+
+
+def _size(turn: Turn, before: Turn | None, *, keeps_reasoning: bool) -> int:
+    """By how much a turn made the context grow, if that is known, else `turn_size`."""
+    about = turn_size(turn, keeps_reasoning=keeps_reasoning)
+    behind = _n_behind(turn, keeps_reasoning)
+    if not behind:
+        return about
+    start = _n_behind(before, keeps_reasoning) if before is not None else 0
+    if before is None or not start or before.n_dropped != turn.n_dropped:
+        return min(about, behind)
+    grown = behind - start
+    return grown if grown > _n_reply(turn, keeps_reasoning) else about
+
+
+def _n_behind(turn: Turn, keeps_reasoning: bool) -> int:
+    """Tokens of the context behind a turn, as the next prompt has it; 0: not known."""
+    if turn.usage is None or not turn.usage.n_context:
+        return 0
+    return turn.usage.n_context - (0 if keeps_reasoning else turn.usage.n_thinking)

@@ -92,9 +92,14 @@ async def test_undoing_compact_goes_on_from_the_snapshot_before_it(
     async with open_chat(script=SCRIPT, options=kept(tmp_path)) as chat:
         for text in ("one " * 200, "two"):
             await chat.ask(text)
+        n_whole = chat.chat.n_context
         await chat.send("/compact 1")
+        await chat.until(lambda: "will not be sent" in chat.transcript())
+        assert 0 < chat.chat.n_context < 100 < n_whole
+        assert f"ctx {chat.chat.n_context}/" in chat.picture()
         await chat.ask("three")
         await chat.until(lambda: len(desk_of(chat).tree.snapshots) == 3)
+        n_compacted = chat.chat.n_context
         await chat.send("/compact undo")
         restore = chat.engine.sent(RestoreSnapshot)[-1]
         assert [m.text for m in restore.messages if m.role is Role.USER][-2:] == [
@@ -106,6 +111,8 @@ async def test_undoing_compact_goes_on_from_the_snapshot_before_it(
         await chat.until(lambda: "will be sent again." in chat.transcript())
         words = chat.transcript().partition("will be sent again.")[2]
         assert "A KV snapshot holds" in words
+        assert chat.chat.n_context > n_whole > n_compacted
+        assert f"ctx {chat.chat.n_context}/" in chat.picture()
         await chat.ask("four")
         usage = chat.chat.conversation.turns[-1].usage
         assert usage is not None

@@ -9,11 +9,12 @@ from ds4chat.errors import SettingsError
 from ds4chat.protocol.commands import Load, Submit
 from ds4chat.protocol.events import Hello, ModelReady, TurnFinished
 from ds4chat.protocol.types import PROTOCOL_VERSION, FinishReason, Role, ThinkMode, Usage
-from ds4chat.tui.compact import compact, n_to_drop, turn_size
+from ds4chat.tui.compact import compact, n_to_drop
 from ds4chat.tui.controller import ChatController
 from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.reports import EngineReports
-from ds4chat.tui.state import Turn
+from ds4chat.tui.state import Turn, turn_size
+from ds4chat.tui.widgets import header
 from tests.unit.tui.desk import Link, View
 
 
@@ -33,12 +34,23 @@ class Chat:
             self.ask(f"q{place}", n_reply)
 
     def ask(
-        self, text: str, n_reply: int, *, n_read: int = 100, prefill_s: float = 0.5
+        self,
+        text: str,
+        n_reply: int,
+        *,
+        n_read: int = 100,
+        prefill_s: float = 0.5,
+        n_context: int = 0,
     ) -> None:
         self.chat.send_text(text)
         turn = self.chat.conversation.active
         assert turn is not None
-        usage = Usage(n_prompt=n_read, n_tokens=n_reply, prefill_s=prefill_s, n_context=n_reply)
+        usage = Usage(
+            n_prompt=n_read,
+            n_tokens=n_reply,
+            prefill_s=prefill_s,
+            n_context=n_context or n_reply,
+        )
         self.reports.turn_finished(
             TurnFinished(
                 turn_id=turn.turn_id, reason=FinishReason.STOP, usage=usage,
@@ -49,6 +61,10 @@ class Chat:
     def run(self, args: str = "") -> str:
         compact(self.chat, args)
         return self.view.said[-1][1]
+
+    def context(self) -> str:
+        """What the header says of the context."""
+        return next(text for _, text in header.parts(self.chat) if text.startswith("ctx "))
 
     def sent(self) -> list[str]:
         """Questions of the next prompt."""
@@ -97,6 +113,26 @@ def test_what_was_never_read_without_the_turns_costs_nothing_to_undo() -> None:
     words = chat.run("3")  # what is held now
     assert "still holds that" in words
     assert words.endswith("/compact undo takes that back.")
+
+
+def test_the_header_follows_at_once() -> None:
+    chat = Chat(0)
+    for place in range(4):
+        chat.ask(f"q{place}", 96, n_context=100 * (place + 1))
+    assert chat.context() == "ctx 400/32k"
+    chat.run("1")
+    assert chat.context() == "ctx 100/32k"
+    chat.run("undo")
+    assert chat.context() == "ctx 400/32k"
+    chat.run("2")
+    chat.ask("next", 96, n_context=310)
+    assert chat.context() == "ctx 310/32k"
+    chat.run("undo")
+    assert chat.context() == "ctx 510/32k"
+    chat.run("2")
+    assert chat.context() == "ctx 210/32k"
+    chat.chat.undo()
+    assert chat.context() == "ctx 100/32k"
 
 
 def test_the_time_is_that_of_the_longest_reading() -> None:

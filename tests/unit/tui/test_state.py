@@ -97,3 +97,33 @@ def test_turn_ids_are_never_used_twice_in_a_conversation() -> None:
 
 def test_take_back_of_nothing() -> None:
     assert Conversation().take_back() is None
+
+
+@pytest.mark.parametrize("keeps_reasoning", [False, True])
+def test_sizes_are_taken_from_how_the_context_grew(keeps_reasoning: bool) -> None:
+    """A question of 300 tokens, taken for 100 by its letters, costs what it has cost."""
+    chat = Conversation(keeps_reasoning=keeps_reasoning)
+    n_held = 20  # the system text's
+    for n_question in (30, 300):
+        turn = chat.ask("q" * 300, ThinkMode.HIGH)
+        usage = Usage(n_thinking=40, n_context=n_held + n_question + 50)
+        chat.finish(turn.turn_id, FinishReason.STOP, usage, tuple(range(50)))
+        n_held += n_question + (50 if keeps_reasoning else 10)
+    cut = 0 if keeps_reasoning else 40
+    assert chat.sizes() == [100 - cut, 350 - cut]
+    n_context = chat.n_context
+    chat.n_dropped = 1
+    assert chat.n_context == n_context - (100 - cut)
+
+
+def test_a_turn_behind_a_compaction_is_not_measured_by_the_one_before() -> None:
+    chat = Conversation()
+    for n_dropped, n_context in ((0, 500), (0, 1_000), (1, 620)):
+        chat.n_dropped = n_dropped
+        turn = chat.ask("abc", ThinkMode.OFF)
+        usage = Usage(n_context=n_context)
+        chat.finish(turn.turn_id, FinishReason.STOP, usage, tuple(range(90)))
+    assert chat.sizes() == [95, 500, 95]
+    assert chat.n_context == 620
+    chat.n_dropped = 2
+    assert chat.n_context == 120
