@@ -41,7 +41,7 @@ from tests.unit.text import vocab
 BLOCK = 5
 MISS_EVERY = 7
 CHUNK = 8
-CTX = 2048
+CTX = 1 << 20  # `endless` lasts for minutes: who stops it may have to wait for the machine
 TALE = "The quick brown fox sees 98,765 naïve cafés — 你好 😀 — and goes home.\n"
 
 
