@@ -171,7 +171,7 @@ def test_close_ends_the_process_in_a_reply_and_in_a_hung_prefill(line: Line) -> 
         line.until(lambda event: event == Done(request_id=1))
         line.engine.close()
         line.engine.close()
-        assert process.returncode is not None
+        process.wait(PATIENCE_S)  # killed, though a busy machine may take its time with that
         assert not line.engine.is_alive
     n_events = len(line.rest())
     assert not [event for event in line.events if isinstance(event, EngineFailed)]
