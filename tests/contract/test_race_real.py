@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -69,7 +70,12 @@ def test_both_lanes_write_the_same(
 
 
 def test_the_lanes_take_turns(pair: PairPaths, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(argv(pair, "-n", "20", "--json", "A prompt of my own.")) == 0
+    def link(log_path: Path) -> EngineProcess:
+        command = [sys.executable, "-m", "tests.even_engine", "--log", str(log_path)]
+        return EngineProcess(log_path, command)
+
+    words = argv(pair, "-n", "20", "--json", "A prompt of my own.")
+    assert race.run(words[1:], link) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     order = [line["lane"] for line in lines if line["event"] == "tokens"]
     n_changes = sum(a != b for a, b in itertools.pairwise(order))
