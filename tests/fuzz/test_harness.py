@@ -26,6 +26,8 @@ PLANTED = {
     "warning": "crash: RuntimeWarning",
     "death": "death: SIGSEGV",
 }
+WAITING = {"wait": "1.5", "deaf": "1.5"}  # seconds; the rest must not end by this clock
+COMPUTING = {"hang": "0.3"}  # seconds of CPU
 
 
 def fuzz(*words: str) -> subprocess.CompletedProcess[str]:
@@ -45,7 +47,7 @@ def test_every_planted_fault_is_found(name: str) -> None:
     first = next(n for n in range(999) if TRIGGER in _input(target.case(n)["input"]))
     done = fuzz(
         "--planted", "--target", target.name, "--first", str(max(0, first - 2)), "--cases", "3",
-        "--bar", "0.3", "--wait", "0.6", "--no-shrink",
+        "--bar", COMPUTING.get(name, "30"), "--wait", WAITING.get(name, "60"), "--no-shrink",
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
     found = re.findall(r"FOUND (.*?) +\(case", done.stdout)
