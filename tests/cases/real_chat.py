@@ -42,7 +42,8 @@ class RealChat:
         n_before = len(self.chat.conversation.turns)
         self.chat.send_text(text)
         await self.until(lambda: len(self.chat.conversation.turns) > n_before)
-        await self.until(lambda: not self.chat.is_busy and not self.desk.kv._saves)
+        await self.until(lambda: not self.chat.is_busy and not self.desk._maker.is_at_it)
+        await self.until(lambda: not self.desk.kv._saves)
         return self.chat.conversation.turns[-1].ids
 
     def words(self) -> str:

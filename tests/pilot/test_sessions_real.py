@@ -45,7 +45,7 @@ class RealChat:
         async with asyncio.timeout(PATIENCE_S):
             while len(self.chat.conversation.turns) == n_before or self.chat.is_busy:
                 await asyncio.sleep(0)
-            while self.desk.kv._saves:
+            while self.desk._maker.is_at_it or self.desk.kv._saves:  # made first, then saved
                 await asyncio.sleep(0)
 
 
