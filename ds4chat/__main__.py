@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from types import FrameType
 
 
 def main() -> int:
@@ -16,11 +17,22 @@ def main() -> int:
     try:
         from ds4chat.cli.main import main as run  # noqa: PLC0415
     finally:
-        signal.signal(signal.SIGINT, before)
+        is_usual = before is signal.default_int_handler
+        signal.signal(signal.SIGINT, _interrupt if is_usual else before)
     try:
         return run()
     except KeyboardInterrupt:  # just before `run` takes it
         return 130
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    """Raise KeyboardInterrupt, or end the process where an import begins or ends."""
+    if frame is not None and frame.f_code.co_filename.startswith("<frozen importlib"):
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+    raise KeyboardInterrupt
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ def one_shot(
     talk = Talk(link)
     dialog = Dialog(talk, start, printer, kept)
     try:
-        with talk.running():
+        with talk.running(kept.close if kept is not None else None):
             dialog.load()
             end = dialog.ask(prompt)
     except StoppedError as stopped:
@@ -158,7 +158,7 @@ def line_mode(
     talk = Talk(link)
     dialog = Dialog(talk, start, printer, kept)
     try:
-        with talk.running():
+        with talk.running(kept.close if kept is not None else None):
             dialog.load()
             while (line := talk.wait(read_line)) is not None:
                 if line.strip() == QUIT:

@@ -59,7 +59,7 @@ class SessionLines:
         self._say = say
         self._budget_bytes = budget_bytes
         self._library = Library(kept.root, build=__version__)
-        self._is_kept, self._n_asked = True, 0
+        self._is_kept, self._is_closed, self._n_asked = True, False, 0
         self._session: Session = self._open(kept.resume)
         if self._is_kept and self._session.is_read_only:
             owner = self._session.owner or "another window"
@@ -198,9 +198,10 @@ class SessionLines:
             self._say(f"no KV snapshot: {answer.message}")
 
     def close(self) -> None:
-        """Write what waits, and keep to the space for KV snapshots."""
+        """Write what waits, and keep to the space for KV snapshots. Safe to call twice."""
+        was_closed, self._is_closed = self._is_closed, True
         self._session.close()
-        if self._is_kept:
+        if self._is_kept and not was_closed:
             self._library.keep_budget(self._budget_bytes)
 
 

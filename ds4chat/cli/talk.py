@@ -49,8 +49,12 @@ class Talk:
         self._numbers = itertools.count(1)
 
     @contextmanager
-    def running(self) -> Iterator[None]:
-        """Start the engine, catch signals; end the engine and give them back."""
+    def running(self, finish: Callable[[], None] | None = None) -> Iterator[None]:
+        """Start the engine, catch signals; end the engine, `finish`, and give them back.
+
+        What comes at the end breaks nothing off: a terminal that closes and the shell behind it
+        both send a signal.
+        """
 
         def caught(number: int, _frame: FrameType | None) -> None:
             self._news.put(number)
@@ -60,9 +64,13 @@ class Talk:
             self._link.start(self._news.put)
             yield
         finally:
-            self._link.close()
-            for number, handler in old.items():
-                signal.signal(number, handler)
+            try:
+                self._link.close()
+                if finish is not None:
+                    finish()
+            finally:
+                for number, handler in old.items():
+                    signal.signal(number, handler)
 
     def wait(self, read: Callable[[], str | None]) -> str | None:
         """Call `read`, which any signal ends with StoppedError.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
@@ -95,6 +96,21 @@ def test_a_session_that_another_window_has_is_left_alone(
     assert "is open in another window" in capsys.readouterr().err
     holder.close()
     assert len(library.read("talk").tree.path()) == 1
+
+
+def test_an_interrupt_at_the_very_end_breaks_nothing_off(
+    session: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+
+    def keep_budget(_library: Library, n_bytes: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+        kept.append(n_bytes)
+
+    monkeypatch.setattr(Library, "keep_budget", keep_budget)
+    assert run(model, "--sessions", session, "-r", "talk", "-p", "say two") == 0
+    assert len(kept) == 1
+    assert Library(session).open("talk").is_read_only is False
 
 
 def test_a_session_that_is_not_there_is_a_usage_error(

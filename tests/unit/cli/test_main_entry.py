@@ -39,6 +39,29 @@ def test_an_interrupt_during_the_imports_is_not_lost(tmp_path: Path) -> None:
     assert done.stderr == b""
 
 
+def test_an_interrupt_in_a_later_import_is_not_lost() -> None:
+    """In a weak reference's callback of the import system: every module's lock has one."""
+    code = (
+        "import signal, weakref\n"
+        "from ds4chat import __main__ as entry\n"
+        "from ds4chat.cli import main\n"
+        "class Lock: pass\n"
+        "def run():\n"
+        "    names = {'signal': signal}\n"
+        "    text = 'def cb(_): signal.raise_signal(signal.SIGINT)'\n"
+        "    exec(compile(text, '<frozen importlib._bootstrap>', 'exec'), names)\n"
+        "    lock = Lock()\n"
+        "    reference = weakref.ref(lock, names['cb'])\n"
+        "    del lock\n"
+        "    return 0\n"
+        "main.main = run\n"
+        "raise SystemExit(entry.main())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == -signal.SIGINT
+    assert done.stderr == b""
+
+
 def test_before_the_screen_listens_ctrl_c_is_a_plain_signal() -> None:
     before = signal.getsignal(signal.SIGINT)
     with chat._plain_interrupts():
