@@ -31,9 +31,11 @@ class Terminal:
         self.fd, theirs = pty.openpty()
         self.before = termios.tcgetattr(theirs)  # the child cannot have changed it yet
         termios.tcsetwinsize(theirs, (rows, columns))
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # the child has our handler
         self.pid = os.fork()
         if self.pid == 0:
             _become([sys.executable, "-m", *argv], theirs, {**os.environ, **environ})
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         os.close(theirs)
         self.raw = ""
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -103,6 +105,8 @@ class Terminal:
 def _become(command: list[str], terminal: int, environ: Mapping[str, str]) -> NoReturn:
     """Turn this child into a program that a terminal belongs to."""
     try:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
         os.chdir(ROOT)
         os.login_tty(terminal)
         os.execve(command[0], command, environ)
