@@ -83,7 +83,9 @@ def _precompiled(compiler: str, flags: tuple[str, ...], folder: Path) -> list[st
     if "g++" not in compiler or "clang" in compiler:
         return []
     if not made.exists():
-        header.write_text(text)
+        whole = header.with_suffix(f".{os.getpid()}")
+        whole.write_text(text)
+        whole.replace(header)  # another worker's compiler may be reading it
         part = made.with_suffix(f".{os.getpid()}")
         options = [f for f in flags if f != "-shared"]
         command = [compiler, *options, "-x", "c++-header", str(header), "-o", str(part)]

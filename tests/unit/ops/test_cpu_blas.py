@@ -264,7 +264,8 @@ def test_missing_source_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_compiler_that_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, reason: str
 ) -> None:
-    monkeypatch.setattr(cpu_blas_build, "COMPILE_TIMEOUT_S", 0.5)
+    if "sleep" in script:  # the others have the time that a busy machine takes for them
+        monkeypatch.setattr(cpu_blas_build, "COMPILE_TIMEOUT_S", 0.5)
     _with_compiler(monkeypatch, _compiler_that(tmp_path, script))
     assert reason in _enable_here(tmp_path / "c")
     assert list((tmp_path / "c").iterdir()) == []
