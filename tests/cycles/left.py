@@ -14,7 +14,7 @@ from ds4chat.store.library import Library
 from ds4chat.store.lock import FILE_NAME as LOCK
 from ds4chat.store.tree import Turn
 
-GONE_WITHIN_S = 10.0
+GONE_WITHIN_S = 60.0  # a hang is longer; a busy machine may need some of it
 _FOLDERS = {"CONFIG": "config", "DATA": "data", "STATE": "state"}
 
 

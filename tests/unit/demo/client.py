@@ -18,7 +18,7 @@ from ds4chat.protocol.types import (
     ThinkMode,
 )
 
-WAIT_S = 20.0
+WAIT_S = 120.0  # until a test gives up; nothing waits so long
 INFO = default_info()
 OFF = SpecOptions(enabled=False)
 ASK = Message(role=Role.USER, text="hello")
