@@ -73,8 +73,8 @@ class Row:
         wanted = " | ".join(self.choices) or words[self.kind]
         if self.bounds is not None:
             low, high = self.bounds
-            wanted += f" from {_number(low)}"
-            wanted += f" to {_number(high)}" if math.isfinite(high) else ""
+            wanted += f" from {as_typed(low)}"
+            wanted += f" to {as_typed(high)}" if math.isfinite(high) else ""
         return wanted + (", or auto" if self.is_optional else "")
 
     def _typed(self, raw: object) -> Value:
@@ -104,7 +104,7 @@ class Row:
         return SettingsError(f"{where}: {shown(raw)} is not {self.wanted}", hint)
 
 
-def _number(value: float) -> str:
+def as_typed(value: float) -> str:
     """A number as it can be typed, every digit of a whole one."""
     return f"{int(value)}" if value == int(value) else f"{value:g}"
 

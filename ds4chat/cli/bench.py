@@ -5,7 +5,6 @@ Exit status: 0 within the bar, 1 over it, 2 wrong arguments.
 
 from __future__ import annotations
 
-import argparse
 import json
 from collections.abc import Sequence
 
@@ -20,6 +19,7 @@ from ds4chat.cli import (
     bench_ui,
     bench_verify,
 )
+from ds4chat.cli.amounts import MAX_REPEAT, MAX_TOKENS, whole
 from ds4chat.cli.parser import Parser
 
 _OF_A_MODEL = {
@@ -35,6 +35,8 @@ def run(argv: Sequence[str]) -> int:
         return bench_engine.run(_OF_A_MODEL[options.what].BENCH, options)
     if options.what == "kernels":
         return bench_kernels.run(options)
+    if options.what in ("ui", "snapshot"):
+        bench_engine.check_files(options.model, options.support)
     if options.what == "ui" and options.against_json:
         from ds4chat.cli import bench_ui_json
 
@@ -63,12 +65,15 @@ def make_parser() -> Parser:
     parser = Parser(prog="ds4chat bench", description="Measure this machine.")
     kinds = parser.add_kinds()
     opening = kinds.add_parser("open", help="open a model file of Flash's size")
-    opening.add_argument("--repeat", type=_positive, default=5, help="how often (default 5)")
+    opening.add_argument(
+        "--repeat", type=whole(1, MAX_REPEAT), default=5, metavar="N",
+        help="how often (default 5)",
+    )  # fmt: skip
     opening.add_argument("--json", action="store_true", help="print JSON")
     snapshot = kinds.add_parser("snapshot", help="save and restore sessions")
     snapshot.add_argument(
-        "--tokens", type=_positive, nargs="+", default=[1000, 3500, 10_000], metavar="N",
-        help="sizes of the sessions (default 1000 3500 10000)",
+        "--tokens", type=whole(1, MAX_TOKENS), nargs="+", default=[1000, 3500, 10_000],
+        metavar="N", help="sizes of the sessions (default 1000 3500 10000)",
     )  # fmt: skip
     snapshot.add_argument("--model", help="a GGUF (default: a small made-up model)")
     snapshot.add_argument("--support", help="its support file")
@@ -78,10 +83,3 @@ def make_parser() -> Parser:
     for name, module in _OF_A_MODEL.items():
         module.add_parser(kinds.add_parser(name, help=module.BENCH.title))
     return parser
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("1 or more wanted")
-    return number

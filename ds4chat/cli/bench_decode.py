@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ds4chat.cli import bench_engine
+from ds4chat.cli.amounts import MAX_TOKENS, whole
 from ds4chat.cli.bench_engine import Bench, Row
 
 if TYPE_CHECKING:
@@ -20,9 +21,9 @@ BAR = 0.9
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Its own flags."""
     add = parser.add_argument
-    add("-n", "--tokens", type=bench_engine.positive, default=64, metavar="N",
+    add("-n", "--tokens", type=whole(1, MAX_TOKENS), default=64, metavar="N",
         help="tokens a run (default 64)")  # fmt: skip
-    add("--context", type=bench_engine.positive, default=256, metavar="N",
+    add("--context", type=whole(1, MAX_TOKENS), default=256, metavar="N",
         help="tokens held before (default 256)")  # fmt: skip
     bench_engine.add_options(parser)
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ds4chat import paths, settings
 from ds4chat.cli import models
+from ds4chat.cli.amounts import MAX_REPEAT, MAX_TOKENS, whole
 from ds4chat.errors import SettingsError
 from ds4chat.tui.race import machine
 
@@ -63,19 +64,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("-m", "--model", help="a GGUF (default: the bundled pair)")
     add("--support", help="its support file (default: found beside it); none: without")
     add("--backend", choices=("auto", "metal", "cuda", "cpu"), default="auto")
-    add("-c", "--ctx", type=positive, help="context in tokens")
+    add("-c", "--ctx", type=whole(16, MAX_TOKENS), metavar="N", help="context in tokens")
     add("--no-kv-fp8", action="store_true", help="without the FP8 and FP4 round trips")
-    add("--repeat", type=positive, default=5, metavar="N", help="timed runs (default 5)")
+    add(
+        "--repeat",
+        type=whole(1, MAX_REPEAT),
+        default=5,
+        metavar="N",
+        help="timed runs (default 5)",
+    )
     add("--json", action="store_true", help="print JSON, every sample included")
     add("--csv", action="store_true", help="print CSV")
 
 
-def positive(text: str) -> int:
-    """Read a number of 1 or more."""
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("1 or more wanted")
-    return number
+def check_files(model: str | None, support: str | None) -> None:
+    """Refuse a named file that cannot be read. Raises SettingsError."""
+    if model is not None:
+        models.check_readable(Path(model), "model")
+    if support not in (None, models.NO_SUPPORT):
+        models.check_readable(Path(support), "support file")
 
 
 def run(bench: Bench, options: argparse.Namespace) -> int:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ds4chat.cli import bench_engine
-from ds4chat.cli.bench_engine import positive
+from ds4chat.cli.amounts import MAX_REPEAT, whole
 from ds4chat.errors import SettingsError
 from ds4chat.sizes import size
 
@@ -41,25 +41,24 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     add("--shapes", choices=("model", "flash"), default="model",
         help="flash: the published 2-bit file's, without a file")  # fmt: skip
     add("--backend", choices=("auto", "metal", "cuda", "cpu"), default="auto")
-    add("--rows", type=_rows, nargs="+", default=list(range(1, 9)), metavar="N",
+    add("--rows", type=whole(1, 8), nargs="+", default=list(range(1, 9)), metavar="N",
         help="rows of a launch (default 1 to 8)")  # fmt: skip
     add("--only", default="", metavar="TEXT", help="products whose name or format has TEXT")
-    add("--repeat", type=positive, default=5, metavar="N", help="timed runs (default 5)")
-    add("--launches", type=positive, default=32, metavar="N",
+    add(
+        "--repeat",
+        type=whole(1, MAX_REPEAT),
+        default=5,
+        metavar="N",
+        help="timed runs (default 5)",
+    )
+    add("--launches", type=whole(1, 100_000), default=32, metavar="N",
         help="of a run (default 32; fewer on a cpu where they take long)")  # fmt: skip
-    add("--megabytes", type=positive, metavar="N",
+    add("--megabytes", type=whole(1, 1_000_000), metavar="N",
         help="weights in rotation, at least 8 copies, of what no cpu cache holds 2 "
         "(default 1024; cpu 32)")  # fmt: skip
     add("--json", action="store_true", help="print JSON")
     add("--csv", action="store_true", help="print CSV")
     parser.set_defaults(support=None)
-
-
-def _rows(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 8:
-        raise argparse.ArgumentTypeError("1 to 8 rows wanted")
-    return number
 
 
 def run(options: argparse.Namespace) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ds4chat.cli import bench_engine
+from ds4chat.cli.amounts import MAX_TOKENS, whole
 from ds4chat.cli.bench_engine import Bench, Row
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Its own flags."""
     parser.add_argument(
-        "--tokens", type=bench_engine.positive, nargs="+", default=[128, 512, 2048],
+        "--tokens", type=whole(1, MAX_TOKENS), nargs="+", default=[128, 512, 2048],
         metavar="N", help="prompt sizes (default 128 512 2048)",
     )  # fmt: skip
     bench_engine.add_options(parser)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ds4chat.cli import bench_engine
+from ds4chat.cli.amounts import MAX_TOKENS, number, whole
 from ds4chat.cli.bench_engine import Bench, Row
 from ds4chat.errors import SettingsError
 from ds4chat.protocol.types import Policy
@@ -27,22 +28,21 @@ DEFAULT_ACCEPT = (1.0, 2.0, 3.4, 6.0)
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Its own flags."""
     add = parser.add_argument
-    add("-n", "--tokens", type=bench_engine.positive, default=64, metavar="N",
+    add("-n", "--tokens", type=whole(1, MAX_TOKENS), default=64, metavar="N",
         help="tokens a run (default 64)")  # fmt: skip
-    add("--accept", type=_length, nargs="+", metavar="F",
+    add("--accept", type=number(1, 8), nargs="+", metavar="F",
         help="accept lengths to force (default 1 2 3.4 6; block permitting)")  # fmt: skip
-    add("--prompt", default="code", metavar="PRESET | TEXT",
+    add("--prompt", type=_prompt, default="code", metavar="PRESET | TEXT",
         help=f"{', '.join(PRESETS)}, or any prompt (default code)")  # fmt: skip
     add("--policy", choices=[str(policy) for policy in Policy], default=str(Policy.MONEY),
         help="of the real drafter's runs (default money)")  # fmt: skip
     bench_engine.add_options(parser)
 
 
-def _length(text: str) -> float:
-    value = float(text)
-    if not 1 <= value <= 8:
-        raise argparse.ArgumentTypeError("an accept length from 1 to 8 wanted")
-    return value
+def _prompt(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError(f"it is empty; there are {', '.join(PRESETS)}")
+    return text
 
 
 def _samples(engine: Engine, options: argparse.Namespace) -> Iterator[Sample]:

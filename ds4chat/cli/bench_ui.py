@@ -19,11 +19,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ds4chat.cli.amounts import MAX_REPEAT, MAX_TOKENS, number, pair, terminal_size, whole
 from ds4chat.cli.bench_pty import LOST_S, KeyTime, Terminal
 
 BAR_S = 0.050  # p99 from key to screen, at every length
 READY = "the bench begins"
 _FIRST_KEY = 0x4E00  # characters that are in no text of the bench
+_MAX_KEYS = 20_000  # so many there are
 _PAUSE_S = (0.02, 0.09)  # between keys
 _START_S = 120.0
 _SETTLE_S = 2.0  # from the start of the reply to the first key
@@ -32,14 +34,20 @@ _SETTLE_S = 2.0  # from the start of the reply to the first key
 def add_parser(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "--tokens", type=int, nargs="+", default=[1_000, 10_000, 100_000], metavar="N",
-        help="older tokens in the transcript (default 1000 10000 100000)",
+        "--tokens", type=whole(0, MAX_TOKENS), nargs="+", default=[1_000, 10_000, 100_000],
+        metavar="N", help="older tokens in the transcript (default 1000 10000 100000)",
     )  # fmt: skip
     parser.add_argument(
-        "--tps", type=float, default=200.0, help="tokens a second (default 200)"
+        "--tps", type=number(1, 100_000), default=200.0, metavar="F",
+        help="tokens a second (default 200)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--keys", type=whole(1, _MAX_KEYS), default=100, metavar="N",
+        help="keys a length (default 100)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--size", type=terminal_size, default="120x45", help="columns x rows (default 120x45)"
     )
-    parser.add_argument("--keys", type=int, default=100, help="keys a length (default 100)")
-    parser.add_argument("--size", default="120x45", help="columns x rows (default 120x45)")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument(
         "--against-json", action="store_true",
@@ -47,14 +55,19 @@ def add_parser(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("-m", "--model", help="its GGUF (default: the bundled pair)")
     parser.add_argument("--support", help="its support file; none: without")
-    parser.add_argument("--length", type=int, default=400, help="its tokens (default 400)")
-    parser.add_argument("--runs", type=int, default=10, help="pairs of runs (default 10)")
+    parser.add_argument(
+        "--length", type=whole(1, MAX_TOKENS), default=400, metavar="N",
+        help="its tokens (default 400)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--runs", type=whole(1, MAX_REPEAT), default=10, metavar="N",
+        help="pairs of runs (default 10)",
+    )  # fmt: skip
 
 
 def bench_ui(tokens: Sequence[int], tps: float, n_keys: int, size: str) -> dict[str, Any]:
     """Measure every length; times in seconds, sizes in bytes."""
-    columns, _, rows = size.partition("x")
-    runs = [_run(n, tps, n_keys, (int(columns), int(rows))) for n in tokens]
+    runs = [_run(n, tps, n_keys, pair(size)) for n in tokens]
     return {
         "tps": tps,
         "size": size,

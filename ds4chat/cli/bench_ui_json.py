@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ds4chat.cli.amounts import pair
 from ds4chat.cli.bench_pty import Terminal
 from ds4chat.errors import EngineError
 from ds4chat.protocol.types import Usage
@@ -45,14 +46,11 @@ def bench_against_json(options: argparse.Namespace) -> dict[str, Any]:
     Raises:
         EngineError: a run brought no reply.
     """
-    columns, _, rows = options.size.partition("x")
     runs = []
     for number in range(options.runs):
         kinds = ("screen", "json") if number % 2 == 0 else ("json", "screen")
         found = {
-            kind: _screen(options, (int(columns), int(rows)))
-            if kind == "screen"
-            else _json(options)
+            kind: _screen(options, pair(options.size)) if kind == "screen" else _json(options)
             for kind in kinds
         }
         runs.append(

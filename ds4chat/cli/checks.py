@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ds4chat import paths
@@ -33,6 +34,8 @@ def theme(values: Settings, dirs: paths.UserDirs) -> None:
 
 
 def sessions_folder(given: str | None) -> None:
-    """Refuse a folder of sessions that is a file. Raises SettingsError."""
-    if given is not None and Path(given).expanduser().is_file():
+    """Refuse a folder of sessions that is a file, or nothing. Raises SettingsError."""
+    if given == "":
+        raise SettingsError("--sessions names no folder", "Leave it out for your data folder.")
+    if given is not None and os.path.isfile(Path(given).expanduser()):  # noqa: PTH113 - any name
         raise SettingsError(f"--sessions {given}: a file, not a folder", "Name a folder.")

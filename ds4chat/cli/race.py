@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ds4chat import paths, settings
-from ds4chat.cli import arguments, chat, keep, models, start
+from ds4chat.cli import arguments, chat, checks, keep, models, start
 from ds4chat.cli.parser import Parser
 from ds4chat.cli.printers import harmless
 from ds4chat.cli.start import Start
@@ -80,6 +80,7 @@ def run(argv: Sequence[str], make_link: MakeLink = EngineProcess) -> int:
     card.check()
     dirs = paths.UserDirs.from_variables(settings.path_variables())
     values = settings.load(found, config_file=dirs.config_file)
+    checks.theme(values, dirs)
     pair = models.choose(values, paths.nano_dir())
     if pair is None:
         print(models.where_from(keep.program()), file=sys.stderr)

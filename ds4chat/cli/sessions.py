@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ds4chat import paths, settings
+from ds4chat.cli import checks
 from ds4chat.cli.parser import Parser
 from ds4chat.errors import Ds4Error, SessionFileError, SettingsError
 from ds4chat.protocol.types import Source
@@ -37,7 +38,7 @@ def run(argv: Sequence[str]) -> int:
     """Run one of the commands; see the module's docstring for the exit status."""
     options = make_parser().parse_args(argv)
     try:
-        library = Library(options.sessions or _usual_folder())
+        library = Library(_folder(options.sessions))
         command: Callable[[Library, argparse.Namespace], None] = options.command
         command(library, options)
     except Ds4Error as error:
@@ -49,7 +50,10 @@ def run(argv: Sequence[str]) -> int:
     return 0
 
 
-def _usual_folder() -> Path:
+def _folder(named: str | None) -> Path:
+    if named is not None:
+        checks.sessions_folder(named)
+        return Path(named)
     return paths.UserDirs.from_variables(settings.path_variables()).sessions_root
 
 
@@ -57,15 +61,13 @@ def make_parser() -> Parser:
     """The arguments of the command."""
     parser = Parser(prog="ds4chat sessions", description="List and manage saved sessions.")
     where = "where they lie (default: your data folder)"
-    parser.add_argument("--sessions", type=Path, metavar="DIR", help=where)
+    parser.add_argument("--sessions", metavar="DIR", help=where)
     kinds = parser.add_kinds()
 
     def add(name: str, command: Callable[[Library, argparse.Namespace], None], words: str,
             *names: str) -> Parser:  # fmt: skip
         found = kinds.add_parser(name, help=words, description=words)
-        found.add_argument(
-            "--sessions", type=Path, metavar="DIR", help=where, default=argparse.SUPPRESS
-        )
+        found.add_argument("--sessions", metavar="DIR", help=where, default=argparse.SUPPRESS)
         for each in names:
             found.add_argument(each, metavar=each.upper())
         found.set_defaults(command=command)
@@ -166,6 +168,8 @@ def _warn(session: Session) -> None:
 
 
 def _search(library: Library, options: argparse.Namespace) -> None:
+    if not options.text:
+        raise SettingsError("the text to find is empty", "ds4chat sessions search TEXT")
     n_found = 0
     for name, hit in library.search(options.text):
         n_found += 1
@@ -212,6 +216,8 @@ def _kind(output: Path | None) -> str:
     """The format that a file's suffix asks for. Raises SettingsError."""
     if output is None:
         return "markdown"
+    if not output.name:
+        raise SettingsError(f"-o names no file: {output}", "For example: -o chat.md")
     kind = exporting.SUFFIXES.get(output.suffix.lower())
     if kind is None:
         what = f"the suffix {output.suffix!r} names no format" if output.suffix else "no suffix"

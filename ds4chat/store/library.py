@@ -73,7 +73,8 @@ class Library:
         try:
             entries = list(os.scandir(self.root))
         except OSError as error:
-            if not os.path.lexists(self.root):
+            is_absent = isinstance(error, FileNotFoundError | NotADirectoryError)
+            if is_absent and not os.path.lexists(self.root):
                 return []
             raise trouble("cannot be listed", self.root, error) from error
         found = (e.name for e in entries if e.is_dir(follow_symlinks=False))

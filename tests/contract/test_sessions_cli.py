@@ -199,7 +199,7 @@ def test_a_folder_that_cannot_be_read_is_status_2(
 ) -> None:
     (tmp_path / "file").write_text("")
     assert sessions.run(["--sessions", str(tmp_path / "file"), "list"]) == 2
-    assert "cannot be listed" in capsys.readouterr().err
+    assert "a file, not a folder" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

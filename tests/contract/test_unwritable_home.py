@@ -90,7 +90,7 @@ def test_a_folder_of_sessions_that_is_a_file_is_named(
 ) -> None:
     (tmp_path / "file").touch()
     assert run("sessions", "list", "--sessions", tmp_path / "file") == 2
-    assert f"{tmp_path}/file: cannot be listed: Not a directory" in capsys.readouterr().err
+    assert f"--sessions {tmp_path}/file: a file, not a folder" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("no_input")

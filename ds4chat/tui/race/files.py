@@ -32,7 +32,7 @@ def races_dir() -> Path:
 
 
 def check_card_name(name: str) -> Path:
-    """Where a card goes. Raises SettingsError for an ending that no card has."""
+    """Where a card goes. Raises SettingsError: no card has that ending; there is no folder."""
     path = Path(name).expanduser()
     if path.suffix.lower() not in _WRITERS:
         near = nearest(path.suffix.lower(), _WRITERS)
@@ -40,6 +40,8 @@ def check_card_name(name: str) -> Path:
         raise SettingsError(
             f"card {path}: the ending must be one of {', '.join(_WRITERS)}", hint
         )
+    if not path.parent.is_dir():
+        raise SettingsError(f"card {path}: there is no folder {path.parent}", "Make it first.")
     return path
 
 
