@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from ds4chat.errors import SessionFileError
-from ds4chat.protocol.types import Message, Role, ThinkMode
+from ds4chat.protocol.events import TurnFinished
+from ds4chat.protocol.types import FinishReason, Message, Role, ThinkMode, Usage
 from ds4chat.store.names import nearest, plain_label
 from ds4chat.store.records import (
     Asked,
@@ -43,6 +44,20 @@ def ask(tree: Tree, text: str, think: ThinkMode, turn_id: int | None = None) -> 
         )
     return Asked(
         turn_id=number, parent=tree.branch.leaf, branch=tree.current, think=think, text=text
+    )
+
+
+def broken_off(tree: Tree, message: str) -> TurnFinished | None:
+    """The end of a turn whose engine is gone; None: no turn runs."""
+    turn = tree.leaf
+    if turn is None or turn.finished is not None:
+        return None
+    return TurnFinished(
+        turn_id=turn.id,
+        reason=FinishReason.ERROR,
+        usage=Usage(n_tokens=len(turn.ids)),
+        ids=tuple(turn.ids),
+        message=message,
     )
 
 

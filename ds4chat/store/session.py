@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ds4chat.errors import SessionFileError
 from ds4chat.protocol.events import Event, Notice, TurnFinished
-from ds4chat.protocol.types import FinishReason, Message, ThinkMode, Usage
+from ds4chat.protocol.types import Message, ThinkMode
 from ds4chat.store import codec, moves, snapshots
 from ds4chat.store.autosave import Autosaver, Writer
 from ds4chat.store.files import FileOps, trouble
@@ -183,19 +183,9 @@ class Session:
 
     def break_off(self, message: str) -> None:
         """End a turn whose engine is gone; what was written of it stays."""
-        turn = self.tree.leaf
-        if turn is None or turn.finished is not None:
-            return
-        usage = Usage(n_tokens=len(turn.ids))
-        self.append(
-            TurnFinished(
-                turn_id=turn.id,
-                reason=FinishReason.ERROR,
-                usage=usage,
-                ids=tuple(turn.ids),
-                message=message,
-            )
-        )
+        end = moves.broken_off(self.tree, message)
+        if end is not None:
+            self.append(end)
 
     def fork(self, at: int | None, name: str = "") -> None:
         """Go on from an earlier turn on a new branch."""

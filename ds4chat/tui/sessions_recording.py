@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ds4chat import __version__
 from ds4chat.errors import SessionFileError
+from ds4chat.store import moves
 from ds4chat.store.autosave import Autosaver
 from ds4chat.store.journal import TakenOverError
 from ds4chat.store.library import Library
@@ -119,13 +120,10 @@ class SessionRecorder:
             self.tell(error)
 
     def break_off(self, message: str) -> None:
-        """End the running turn; what was written of it stays."""
-        if self.session is None or self.session.is_read_only:
-            return
-        try:
-            self.session.break_off(message)
-        except SessionFileError as error:
-            self.tell(error)
+        """End the running turn, also of a session in the making; what came of it stays."""
+        end = None if self.is_read_only else moves.broken_off(self.tree, message)
+        if end is not None:
+            self.record(end)
 
     def tell(self, error: SessionFileError) -> None:
         """Say what went wrong; the chat goes on."""
