@@ -56,7 +56,7 @@ class Terminal:
 
     def until_shown(self, text: str, *, since: int = 0) -> str:
         """Read until `text` was shown; `since`: behind so many characters of `raw`."""
-        return self.until(lambda raw: text in _CONTROL.sub("", raw[since:]))
+        return self.until(lambda _: text in self.plain_since(since))
 
     def end(self) -> int:
         """Wait for the end; the exit status, or minus the signal's number."""
@@ -75,7 +75,11 @@ class Terminal:
 
     @property
     def plain(self) -> str:
-        return _CONTROL.sub("", self.raw)
+        return self.plain_since(0)
+
+    def plain_since(self, place: int) -> str:
+        """What was shown behind so many characters of `raw`."""
+        return _CONTROL.sub("", self.raw[place:])
 
     def styled(self) -> list[tuple[str, str]]:
         """`(style, text)` of everything printed, in order; style as SGR parameters."""

@@ -23,7 +23,7 @@ from tests.terminal import Terminal
 PATIENCE_S = 240.0  # until a cycle is given up; nothing waits so long
 ENDS_WITHIN_S = 20.0
 OPENED = "\x1b[?1049h"
-ESCAPE, CTRL_C, CTRL_Q, F8 = "\x1b", "\x03", "\x11", "\x1b[19~"
+ESCAPE, CTRL_C, CTRL_Q, ALT_U, F8 = "\x1b", "\x03", "\x11", "\x1bu", "\x1b[19~"
 SIGNALS = {Act.TERM: signal.SIGTERM, Act.HUP: signal.SIGHUP, Act.INT: signal.SIGINT,
            Act.KILL: signal.SIGKILL}  # fmt: skip
 
@@ -207,6 +207,7 @@ class ScreenCycle:
     def _kill_engine(self) -> None:
         screen = self.screen
         engines = children(screen.pid)
+        n_before = len(screen.raw)
         for pid in engines:
             os.kill(pid, signal.SIGKILL)
         if self.plan.moment is Moment.QUIT:
@@ -214,14 +215,18 @@ class ScreenCycle:
         if engines and self.plan.goes_on:
             screen.wait(lambda: OPENED in screen.raw, "the screen")
             screen.wait(lambda: "SIGKILL" in screen.plain, "word of the engine's death")
-            screen.pump(0.2)
+            screen.wait(lambda: "dead" in screen.plain_since(n_before), "the restart's offer")
             screen.write(F8)
             screen.wait(lambda: len(children(screen.pid)) == 1, "another engine")
+            screen.write(ALT_U + "on again\r")  # a question that got no reply is in the prompt
+            screen.wait(self._is_on_again, "a reply of the other engine")
             self.questions = [turn.question for turn in self.turns()]
-            screen.wait(lambda: "/4k" in screen.plain, "the model again")
-            screen.pump(0.5)
-            self._answered("on again")
         screen.write(CTRL_Q)
+
+    def _is_on_again(self) -> bool:
+        turns = self.turns()
+        is_asked = bool(turns) and turns[-1].question == "on again"
+        return is_asked and turns[-1].finished is not None
 
     # The end.
 
@@ -255,7 +260,8 @@ class ScreenCycle:
     def _statuses(self) -> set[int]:
         """A signal before the program listens ends it in the usual way, as a signal.
 
-        Python's own start may drop an interrupt: then a person presses a key (status 0).
+        Python's own start may drop an interrupt: then a person presses a key (status 0). Or it
+        takes one for a module that cannot be imported (status 1).
         """
         number = SIGNALS.get(self.plan.act)
         if number is None:
@@ -264,7 +270,7 @@ class ScreenCycle:
             return {-9, 0} if self.plan.moment is Moment.QUIT else {-9}
         early = {-number} if self.plan.moment is Moment.START else set()
         if number is signal.SIGINT and early:
-            early.add(0)
+            early |= {0, 1}
         late = {0, -number} if self.plan.moment is Moment.QUIT else set()
         return {128 + number} | early | late
 
