@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from typing import ClassVar
 
 from textual.app import App, SuspendNotSupported
@@ -21,6 +23,9 @@ from ds4chat.tui.options import ChatOptions
 from ds4chat.tui.screens.chat import ChatScreen
 from ds4chat.tui.screens.race import RaceScreen
 from ds4chat.tui.screens.sessions import SessionsScreen
+
+MAX_WAITING = 200  # messages: less than a second of work for a slow machine
+PAUSE_S, MAX_PAUSES = 0.01, 200  # no event waits longer, whatever the screen does
 
 TOUR_BANNER = (
     "Recorded tour: a scripted engine answers, not a model. Text and speeds are made up. "
@@ -91,11 +96,20 @@ class Ds4ChatApp(App[None]):
         memory.settle()
 
     def _emit(self, event: Event) -> None:
-        """Take an event on the engine's thread; post_message is safe there."""
+        """Take an event on the engine's thread; post_message is safe there.
+
+        An engine that is faster than the screen is let wait for it: keys stand in the same
+        queue, and what the engine says would not end before them.
+        """
         try:
             self.post_message(EngineReported(event))
         except RuntimeError:
             return  # the loop is closed: the screen is gone
+        if threading.current_thread() is not threading.main_thread():
+            for _ in range(MAX_PAUSES):
+                if self.message_queue_size <= MAX_WAITING or not self.is_running:
+                    return
+                time.sleep(PAUSE_S)
 
     def on_engine_reported(self, message: EngineReported) -> None:
         """Hand an event to the chat, whatever screen is on top."""
