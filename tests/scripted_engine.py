@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +43,8 @@ BLOCK = 5
 MISS_EVERY = 7
 CHUNK = 8
 CTX = 1 << 20  # `endless` lasts for minutes: who stops it may have to wait for the machine
+HASTY, PACE_S = 2048, 0.005
+"""A long reply slows down to a model's pace: its reader must not fall behind more and more."""
 TALE = "The quick brown fox sees 98,765 naïve cafés — 你好 😀 — and goes home.\n"
 
 
@@ -217,6 +220,8 @@ class ScriptedSession:
         assert self.n + len(ids) <= self._engine.info.ctx, "evaluated past the context"
         self._ids += ids
         self.max_seen = max(self.max_seen, self.n)
+        if self._index > HASTY:
+            time.sleep(PACE_S)
 
     def _truth(self, index: int) -> int | None:
         plan = self._plan
