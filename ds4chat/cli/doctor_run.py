@@ -82,6 +82,7 @@ def _started(argv: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
             yield process
         finally:
             _end(process)
+            process.wait()  # an interrupted Popen does not
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
