@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import queue
 import signal
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -45,7 +46,8 @@ class Talk:
 
     def __init__(self, link: EngineLink) -> None:
         self._link = link
-        self._news: queue.SimpleQueue[Event | int] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._signals: deque[int] = deque()  # for each a None among the news, to wake
         self._numbers = itertools.count(1)
 
     @contextmanager
@@ -57,7 +59,8 @@ class Talk:
         """
 
         def caught(number: int, _frame: FrameType | None) -> None:
-            self._news.put(number)
+            self._signals.append(number)
+            self._news.put(None)
 
         old = {number: signal.signal(number, caught) for number in _SIGNALS}
         try:
@@ -91,13 +94,11 @@ class Talk:
                 signal.signal(number, handler)
 
     def _forget_interrupts(self) -> None:
-        """Take interrupts out of the news. Raises StoppedError for another signal."""
-        for _ in range(self._news.qsize()):
-            news = self._news.get()
-            if isinstance(news, int) and news != signal.SIGINT:
-                raise StoppedError(news)
-            if not isinstance(news, int):
-                self._news.put(news)
+        """Drop interrupts. Raises StoppedError for another signal."""
+        while self._signals:
+            number = self._signals.popleft()
+            if number != signal.SIGINT:
+                raise StoppedError(number)
 
     def number(self) -> int:
         """A fresh request or turn id."""
@@ -175,8 +176,16 @@ class Talk:
                     on_event(event)
 
     def next_event(self) -> Event | int:
-        """Wait for the next event, or the number of a signal."""
-        return self._news.get()
+        """Wait for the next event, or the number of a signal, which overtakes all events.
+
+        An engine can be far ahead of a slow reader of standard output.
+        """
+        while True:
+            if self._signals:
+                return self._signals.popleft()
+            news = self._news.get()
+            if news is not None:
+                return news
 
 
 def _died(event: EngineFailed) -> EngineError:

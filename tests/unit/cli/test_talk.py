@@ -57,7 +57,19 @@ def test_events_that_came_before_the_prompt_are_kept() -> None:
     talk = Talk(Noted())
     with talk.running():
         first = talk.next_event()
+        assert not isinstance(first, int)
         talk._news.put(first)
         signal.raise_signal(signal.SIGINT)
         talk.wait(lambda: "Hello")
+        assert talk.next_event() == first
+
+
+def test_a_signal_does_not_stand_behind_what_an_engine_has_said() -> None:
+    talk = Talk(Noted())
+    with talk.running():
+        first = talk.next_event()
+        assert not isinstance(first, int)
+        talk._news.put(first)
+        signal.raise_signal(signal.SIGTERM)
+        assert talk.next_event() == signal.SIGTERM
         assert talk.next_event() == first
