@@ -187,7 +187,7 @@ class ScreenCycle:
     def _act(self) -> None:
         act, screen = self.plan.act, self.screen
         if act is Act.CANCEL:
-            screen.write(ESCAPE if self.plan.n_tokens % 2 else CTRL_C)
+            screen.write(ESCAPE if self._is_escape else CTRL_C)
             self._after_cancel()
         elif act is Act.QUIT:
             screen.write(CTRL_Q)
@@ -197,6 +197,17 @@ class ScreenCycle:
             os.close(screen.fd)
         elif not screen.has_ended():
             os.kill(screen.pid, SIGNALS[act])
+
+    @property
+    def _is_escape(self) -> bool:
+        return self.plan.n_tokens % 2 == 1
+
+    @property
+    def _number(self) -> signal.Signals | None:
+        """The signal that the act is; so is Ctrl+C until the screen reads keys."""
+        plan, opening = self.plan, (Moment.START, Moment.LOAD)
+        is_key = plan.act is Act.CANCEL and not self._is_escape and plan.moment in opening
+        return signal.SIGINT if is_key else SIGNALS.get(plan.act)
 
     def _after_cancel(self) -> None:
         if self.plan.moment in (Moment.PREFILL, Moment.STREAM):
@@ -248,7 +259,7 @@ class ScreenCycle:
     def _has_traceback(self) -> bool:
         """Of ours: an interrupt before the first line of the program is Python's own affair."""
         _, mark, frames = self.screen.plain.partition("Traceback")
-        is_early = self.plan.moment is Moment.START and self.plan.act is Act.INT
+        is_early = self.plan.moment is Moment.START and self._number is signal.SIGINT
         return bool(mark) and (not is_early or "/ds4chat/" in frames)
 
     def _end_unseen(self) -> None:
@@ -263,7 +274,7 @@ class ScreenCycle:
         Python's own start may drop an interrupt: then a person presses a key (status 0). Or it
         takes one for a module that cannot be imported (status 1).
         """
-        number = SIGNALS.get(self.plan.act)
+        number = self._number
         if number is None:
             return {0}
         if number is signal.SIGKILL:
@@ -272,6 +283,8 @@ class ScreenCycle:
         if number is signal.SIGINT and early:
             early |= {0, 1}
         late = {0, -number} if self.plan.moment is Moment.QUIT else set()
+        if self.plan.act is Act.CANCEL:
+            late = {0}  # it was a key after all
         return {128 + number} | early | late
 
     def _terminal_is_restored(self) -> None:
