@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from ds4chat.ops import dispatch
-from ds4chat.ops.hyper import HyperWeights, read_streams, write_streams
-from ds4chat.ops.hyper_kernels import begin, read, write
+from ds4chat.ops.hyper import HyperWeights, Mix, read_streams, write_streams
+from ds4chat.ops.hyper_kernels import Flow, begin, read, write
 from ds4chat.ops.norms import rms_norm
 from tests.kernels import host_build, hyper_cases
 from tests.kernels.cases import ALL_ROWS, Family, check
@@ -69,3 +69,30 @@ def test_a_prompts_rows_take_the_same_kernels() -> None:
     assert host.launched == {"hyper_post_24": 3, "hyper_pre_24": 1}
     for a, b in zip(found, wanted, strict=True):
         np.testing.assert_allclose(np.array(a), np.array(b), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("n_out", [24, 4])
+def test_few_rows_have_the_bits_that_they_have_among_many(n_out: int) -> None:
+    n_rows, dim, rng = 19, 96, np.random.default_rng(5)
+    fn = mx.array(rng.standard_normal((4 * dim, n_out)).astype(np.float32))
+    reader = HyperWeights(
+        fn=fn, scale=fn[0], base=fn[1], n_streams=4, rounds=1, hc_eps=1e-6, rms_eps=1e-6
+    )
+    shapes = [(n_rows, 4, dim), (n_rows, dim), (n_rows, 4), (n_rows, 4, 4)]
+    arrays = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+    def written(rows: slice) -> list[np.ndarray]:
+        streams, out, post, carry = (mx.array(a[rows]) for a in arrays)
+        flow = write(Flow(streams=streams), Mix(post=post, carry=carry), out, reader)
+        return [np.array(a) for a in flow.arrays()]
+
+    before = dispatch.current()
+    dispatch.use(HostDispatcher())
+    try:
+        streams, partials = written(slice(None))
+        for first, n in ((0, 1), (3, 8), (12, 7)):
+            few = written(slice(first, first + n))
+            np.testing.assert_array_equal(few[0], streams[first : first + n])
+            np.testing.assert_array_equal(few[1], partials[:, first : first + n])
+    finally:
+        dispatch.use(before)
