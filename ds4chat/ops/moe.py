@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 
@@ -12,7 +11,7 @@ from ds4chat.ops.blocks import Blocks
 from ds4chat.ops.dispatch import current
 from ds4chat.ops.linear import Fused, Linear
 from ds4chat.ops.moe_kernels import ExpertBlocks
-from ds4chat.ops.qmatmul import MAX_ROWS, has_kernel
+from ds4chat.ops.qmatmul import MAX_ROWS, BlockWeight, has_kernel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,9 +67,10 @@ def run_experts(
 
     A row's experts are added in its own router order, the shared expert last.
     """
-    total = _by_kernels(x, expert_idx, weights, w)
+    shared = _shared_by_kernels(x, w)
+    total = _by_kernels(x, expert_idx, weights, w, shared)
     if total is not None:
-        return _add_shared(total, x, w)
+        return total if shared is not None else _add_shared(total, x, w)
     if w.shared_down is None:
         shape = (x.shape[0], 1)
         shared_idx = mx.full(shape, w.n_routed, dtype=expert_idx.dtype)
@@ -81,13 +81,20 @@ def run_experts(
     hidden = _activate(gate, up, w.limit).astype(x.dtype)
     out = w.down.expert(hidden, expert_idx).squeeze(2).astype(mx.float32)
     total = (weights[:, None, :] @ out).squeeze(1)
-    return _add_shared(total, x, w)
+    return _add_shared(total, x, w) if shared is None else total + shared
 
 
 def _by_kernels(
-    x: mx.array, expert_idx: mx.array, weights: mx.array, w: ExpertWeights
+    x: mx.array,
+    expert_idx: mx.array,
+    weights: mx.array,
+    w: ExpertWeights,
+    shared: mx.array | None,
 ) -> mx.array | None:
-    """The routed sum from blocks; None where no kernels are for such weights or rows."""
+    """The routed sum from blocks, plus `shared`, which a pass of few rows may have.
+
+    None where no kernels are for such weights or rows.
+    """
     parts = (*w.gate_up, w.down)
     if current().is_reference or len(parts) != 3:
         return None
@@ -105,7 +112,7 @@ def _by_kernels(
     if {"moe_gate_up", "moe_down"} & _given_up():
         return None
     hidden = moe_kernels.gate_up(x, picks, gate, up, w.limit)
-    return moe_kernels.down(hidden, picks, weights, down)
+    return moe_kernels.down(hidden, picks, weights, down, shared)
 
 
 def _given_up() -> set[str]:
@@ -119,36 +126,22 @@ def _given_up() -> set[str]:
 def _add_shared(total: mx.array, x: mx.array, w: ExpertWeights) -> mx.array:
     if w.shared_down is None or w.shared_gate_up is None:
         return total
-    made = _shared_by_kernels(x, w.shared_gate_up, w.shared_down, w.limit)
-    if made is not None:
-        return total + made
     gate, up = _gate_and_up(w.shared_gate_up(x))
     hidden = _activate(gate, up, w.limit).astype(x.dtype)
     return total + w.shared_down(hidden).astype(mx.float32)
 
 
-def _shared_by_kernels(
-    x: mx.array, gate_up: Fused, down: Linear, limit: float
-) -> mx.array | None:
-    """The shared expert as a routed one that every row picks, in two launches, or None."""
-    parts = (*gate_up.parts, down)
-    if current().is_reference or x.shape[0] > MAX_ROWS or len(parts) != 3 or _given_up():
+def _shared_by_kernels(x: mx.array, w: ExpertWeights) -> mx.array | None:
+    """The shared expert of up to 8 rows in two launches: `(L, D)` float32, or None."""
+    if current().is_reference or x.shape[0] > MAX_ROWS or w.shared_gate_up is None:
         return None
-    stacks = [
-        ExpertBlocks(blocks=part.raw[None], quant=part.quant, n_in=part.n_in)
-        for part in parts
+    parts = [
+        part
+        for part in (*w.shared_gate_up.parts, w.shared_down)
         if isinstance(part, Blocks) and has_kernel(part.quant, part.n_in)
     ]
-    if len(stacks) != 3 or stacks[0].quant is not stacks[1].quant:
+    if len(parts) != 3:
         return None
-    picks, ones = _only_expert(x.shape[0])
-    hidden = moe_kernels.gate_up(x, picks, stacks[0], stacks[1], limit)
-    return moe_kernels.down(hidden, picks, ones, stacks[2])
-
-
-@cache
-def _only_expert(n_rows: int) -> tuple[mx.array, mx.array]:
-    """Picks and weights of rows that all go through expert 0; made once."""
-    picks, ones = mx.zeros((n_rows, 1), dtype=mx.int32), mx.ones((n_rows, 1))
-    mx.eval(picks, ones)
-    return picks, ones
+    gate, up = (BlockWeight(blocks=p.raw, quant=p.quant, n_in=p.n_in) for p in parts[:2])
+    hidden = moe_kernels.shared_hidden(x, gate, up, w.limit)
+    return None if hidden is None else replace(parts[2], out_dtype=mx.float32)(hidden)

@@ -1,8 +1,9 @@
-"""Routed experts from GGUF blocks in three launches: choice, gate + up, down + weighted sum.
+"""Experts from GGUF blocks in three launches: choice, gate + up, down + weighted sum.
 
 Each distinct expert of a pass is read once, whatever number of rows chose it; a row's experts
-are added in its own router order, and its bits ignore the other rows. More than 8 rows take
-the reference.
+are added in its own router order, and its bits ignore the other rows. The shared expert has a
+launch of its own for gate + up and is an ordinary product after that; the routed experts' last
+launch adds it. More than 8 rows take the reference.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from ds4chat.ops.qmatmul import (
     MAX_ROWS,
     SHARED_BYTES,
     STAGE_VALUES,
+    BlockWeight,
     Walk,
     has_kernel,
+    split_of,
     tables,
     walk_constants,
 )
@@ -70,13 +73,21 @@ def gate_up_spec(  # noqa: PLR0913  (what a variant depends on)
     is_bf16_out: bool,
     walk: Walk | None = None,
 ) -> KernelSpec:
-    """The variant for a format, row length, type of x, picks a row and clamp."""
-    chosen = walk or gate_up_walk(format_name, backend)
+    """The variant for a format, row length, type of x, picks a row and clamp.
+
+    No picks: the shared expert, which every row takes.
+    """
+    if walk is not None:
+        chosen = walk
+    elif n_picks:
+        chosen = gate_up_walk(format_name, backend)
+    else:
+        chosen = shared_walk(format_name, n_in, backend)
     return KernelSpec(
-        name=f"moe_gate_up_{format_name.lower()}",
+        name=f"moe_{'gate_up' if n_picks else 'shared'}_{format_name.lower()}",
         source="moe_gate_up.kernel",
         headers=_headers(format_name),
-        inputs=("x", "gate", "up", "picks"),
+        inputs=("x", "gate", "up", *(("picks",) if n_picks else ())),
         outputs=("hidden",),
         threads=LANES * chosen.simdgroups,
         constants={
@@ -92,7 +103,7 @@ def gate_up_spec(  # noqa: PLR0913  (what a variant depends on)
 
 
 @cache
-def down_spec(
+def down_spec(  # noqa: PLR0913  (what a variant depends on)
     format_name: str,
     n_in: int,
     x_type: str,
@@ -100,11 +111,13 @@ def down_spec(
     *,
     backend: str,
     is_bf16_out: bool,
+    has_more: bool = False,
     walk: Walk | None = None,
 ) -> KernelSpec:
     """The variant for a format, row length, type of the hidden values, picks a row.
 
-    The `split` of a walk is the simdgroups that share an expert.
+    The `split` of a walk is the simdgroups that share an expert; with `has_more` an array is
+    added to the sum.
     """
     chosen = walk or down_walk(format_name, n_picks, backend)
     constants = chosen.constants
@@ -112,7 +125,7 @@ def down_spec(
         name=f"moe_down_{format_name.lower()}",
         source="moe_down.kernel",
         headers=_headers(format_name),
-        inputs=("hidden", "down", "picks", "weights"),
+        inputs=("hidden", "down", "picks", "weights", *(("more",) if has_more else ())),
         outputs=("y",),
         threads=LANES * chosen.simdgroups,
         constants={
@@ -122,6 +135,7 @@ def down_spec(
             **tables(format_name),
             "X_LIMBS": 3 if x_type == "float32" else 1,
             "N_PICKS": n_picks,
+            "HAS_MORE": int(has_more),
         },
         tolerance=_ROUNDED if is_bf16_out else Tolerance(),
     )
@@ -156,6 +170,14 @@ def gate_up_walk(format_name: str, backend: str) -> Walk:
     return Walk(simdgroups=4, split=2, groups=16 if is_unrolled else 0)
 
 
+def shared_walk(format_name: str, n_in: int, backend: str) -> Walk:
+    """The same for one expert, which leaves most of a GPU idle unless many share its tiles."""
+    if backend == "metal":
+        return gate_up_walk(format_name, backend)
+    split = split_of(n_in, STAGE_VALUES[format_name], 8)
+    return Walk(simdgroups=max(4, 2 * split), split=split, columns=8)
+
+
 def down_walk(format_name: str, n_picks: int, backend: str) -> Walk:
     """A simdgroup an expert, and as many as have room; `split` share one where that is few."""
     tries = [(12, 1), (8, 1), (8, 4), (4, 4), (4, 2), (4, 1), (2, 1)]
@@ -175,7 +197,7 @@ def down_bytes(walk: Walk, format_name: str, n_picks: int) -> int:
 
 
 def gate_up_blocks(spec: KernelSpec, n_slots: int, n_out: int) -> int:
-    """Blocks of a launch of `gate_up_spec` for `n_slots` picks of all rows."""
+    """Blocks of a launch of `gate_up_spec` for `n_slots` picks of all rows; shared: one."""
     tiles = spec.threads // LANES // (2 * int(spec.constants["SPLIT"]))
     return n_slots * -(-n_out // (tiles * int(spec.constants["COLUMNS"])))
 
@@ -233,8 +255,40 @@ def gate_up(
     return (a * mx.sigmoid(a) * b).astype(x.dtype)
 
 
-def down(hidden: mx.array, picks: mx.array, weights: mx.array, w: ExpertBlocks) -> mx.array:
-    """`(L, P, F)` through each pick's expert, times `(L, P)`, summed: `(L, out)` float32."""
+def shared_hidden(
+    x: mx.array, gate: BlockWeight, up: BlockWeight, limit: float
+) -> mx.array | None:
+    """`(L, in)` through the shared expert's gate and up: `(L, F)` like `x`, or None."""
+    dispatcher = current()
+    is_known = gate.quant is up.quant and has_kernel(gate.quant, gate.n_in)
+    if dispatcher.is_reference or x.shape[0] > MAX_ROWS or not is_known:
+        return None
+    spec = gate_up_spec(
+        gate.quant.name,
+        gate.n_in,
+        _type_name(x),
+        0,
+        limit,
+        backend=dispatcher.backend,
+        is_bf16_out=x.dtype == mx.bfloat16,
+    )
+    output = Output(shape=(x.shape[0], gate.n_out), dtype=x.dtype)
+    n_blocks = gate_up_blocks(spec, 1, gate.n_out)
+    made = dispatcher.run(spec, [x, gate.blocks, up.blocks], n_blocks, [output])
+    return None if made is None else made[0]
+
+
+def down(
+    hidden: mx.array,
+    picks: mx.array,
+    weights: mx.array,
+    w: ExpertBlocks,
+    more: mx.array | None = None,
+) -> mx.array:
+    """`(L, P, F)` through each pick's expert, times `(L, P)`, summed: `(L, out)` float32.
+
+    `more` `(L, out)` float32 is added last.
+    """
     dispatcher = current()
     if not dispatcher.is_reference and _fits(picks, w):
         spec = down_spec(
@@ -244,14 +298,16 @@ def down(hidden: mx.array, picks: mx.array, weights: mx.array, w: ExpertBlocks) 
             int(picks.shape[1]),
             backend=dispatcher.backend,
             is_bf16_out=False,
+            has_more=more is not None,
         )
         output = Output(shape=(hidden.shape[0], w.n_out), dtype=mx.float32)
-        inputs = [hidden, w.blocks, picks, weights]
+        inputs = [hidden, w.blocks, picks, weights, *([] if more is None else [more])]
         made = dispatcher.run(spec, inputs, down_blocks(spec, w.n_out), [output])
         if made is not None:
             return made[0]
     out = mx.squeeze(_chosen(w, picks) @ hidden.astype(mx.float32)[..., None], -1)
-    return mx.squeeze(weights[:, None, :] @ out, 1)
+    total = mx.squeeze(weights[:, None, :] @ out, 1)
+    return total if more is None else total + more
 
 
 def _type_name(x: mx.array) -> str:

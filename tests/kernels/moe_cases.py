@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ds4chat.formats.quants.base import decode, format_named
 from ds4chat.ops import moe_kernels as mk
+from ds4chat.ops.qmatmul import Walk
 from tests.kernels.blocks import random_blocks
 from tests.kernels.cases import MAX_ROWS, Case, Family, Rows, activations
 
@@ -70,8 +71,45 @@ def gate_up_family(
     )
 
 
+def shared_family(
+    backend: str, name: str, n_in: int, n_out: int, kind: str, walk: Walk | None = None
+) -> Family:
+    """`moe_gate_up` without picks; `kind` is the type of x and of the hidden values."""
+    rng = np.random.default_rng((n_in, n_out))
+    gate, gate_values = _stack(rng, name, 1, n_out, n_in)
+    up, up_values = _stack(rng, name, 1, n_out, n_in)
+    spread = 4.0 / (gate_values.std() * np.sqrt(n_in))
+    values = rng.standard_normal((MAX_ROWS, n_in)) * spread
+    sent, x = activations(values.astype(np.float32), kind)
+    a, b = np.minimum(x @ gate_values[0].T, LIMIT), np.clip(x @ up_values[0].T, -LIMIT, LIMIT)
+    exact = a / (1 + np.exp(-a)) * b
+    spec = mk.gate_up_spec(
+        name, n_in, kind, 0, LIMIT, backend=backend, is_bf16_out=kind == "bfloat16", walk=walk
+    )
+
+    def make(rows: Rows) -> Case:
+        at, n = list(rows), len(rows)
+        return Case(
+            spec=spec,
+            inputs=((sent[at], kind), (gate[0], "uint8"), (up[0], "uint8")),
+            n_blocks=mk.gate_up_blocks(spec, 1, n_out),
+            outputs=(((n, n_out), kind),),
+            exact=(exact[at],),
+        )
+
+    label = f"{name} {kind}"
+    return Family(kernel="moe_shared", format=label, shape=f"{n_in}>{n_out}", make=make)
+
+
 def down_family(
-    backend: str, name: str, n_in: int, n_out: int, n_experts: int, kind: str
+    backend: str,
+    name: str,
+    n_in: int,
+    n_out: int,
+    n_experts: int,
+    kind: str,
+    *,
+    has_more: bool = False,
 ) -> Family:
     """`moe_down`; `kind` is the type of the hidden values."""
     rng = np.random.default_rng((n_in, n_out, n_experts, 1))
@@ -81,7 +119,11 @@ def down_family(
     shape = (MAX_ROWS, N_PICKS, n_in)
     sent, hidden = activations(rng.standard_normal(shape).astype(np.float32), kind)
     exact = np.einsum("lp,lpoi,lpi->lo", weights.astype(np.float64), values[picks], hidden)
-    spec = mk.down_spec(name, n_in, kind, N_PICKS, backend=backend, is_bf16_out=False)
+    more = rng.standard_normal(exact.shape).astype(np.float32) * np.float32(has_more)
+    exact = exact + more
+    spec = mk.down_spec(
+        name, n_in, kind, N_PICKS, backend=backend, is_bf16_out=False, has_more=has_more
+    )
 
     def make(rows: Rows) -> Case:
         at, n = list(rows), len(rows)
@@ -89,14 +131,14 @@ def down_family(
             spec=spec,
             inputs=(
                 (sent[at], kind), (raw, "uint8"), (picks[at], "int32"),
-                (weights[at], "float32"),
+                (weights[at], "float32"), *(((more[at], "float32"),) if has_more else ()),
             ),
             n_blocks=mk.down_blocks(spec, n_out),
             outputs=(((n, n_out), "float32"),),
             exact=(exact[at],),
         )  # fmt: skip
 
-    label = f"{name} {kind}"
+    label = f"{name} {kind}" + (" more" if has_more else "")
     return Family(
         kernel="moe_down", format=label, shape=_shape(n_in, n_out, n_experts), make=make
     )
@@ -134,5 +176,8 @@ def families(backend: str) -> Iterator[Callable[[], Family]]:
         yield partial(gate_up_family, backend, name, 4096, 72, 12, "bfloat16")
     for name in ("Q2_K", "MXFP4", "Q4_K"):
         yield partial(down_family, backend, name, 2048, 72, 12, "bfloat16")
+        yield partial(down_family, backend, name, 2048, 72, 12, "bfloat16", has_more=True)
+    for name in ("Q8_0", "MXFP4"):
+        yield partial(shared_family, backend, name, 4096, 72, "bfloat16")
     yield partial(gate_up_family, backend, "IQ2_XXS", 4096, 72, 12, "float32")
     yield partial(down_family, backend, "Q2_K", 2048, 72, 12, "float32")

@@ -41,7 +41,7 @@ OTHERS = (
 )
 GIVEN_UP = (
     *OTHERS,
-    *("qmatmul_q8_0", "qmatmul_f16", "moe_gate_up_iq2_xxs", "moe_gate_up_q8_0"),
+    *("qmatmul_q8_0", "qmatmul_f16", "moe_gate_up_iq2_xxs", "moe_shared_q8_0"),
 )
 
 

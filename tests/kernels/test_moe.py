@@ -11,7 +11,7 @@ import pytest
 from ds4chat.ops import moe, moe_kernels, qmatmul
 from tests.kernels import host_build
 from tests.kernels.cases import ALL_ROWS, Case, check
-from tests.kernels.moe_cases import down_family, gate_up_family
+from tests.kernels.moe_cases import down_family, gate_up_family, shared_family
 
 pytestmark = pytest.mark.skipif(
     host_build.find_compiler() is None, reason="there is no C++ compiler to build kernels with"
@@ -38,6 +38,9 @@ def test_walks_fit_in_shared_memory(name: str, backend: str) -> None:
         assert moe_kernels.down_bytes(walk, name, n_picks) <= room
     table_bytes = 4 * 384
     assert moe_kernels.gate_up_walk(name, backend).shared_bytes(name) + table_bytes <= room
+    for n_in in (4096, 2048, 256):
+        walk = moe_kernels.shared_walk(name, n_in, backend)
+        assert walk.shared_bytes(name) + table_bytes <= room
     for n_in, n_out in ((4096, 16384), (4096, 512), (1024, 32768), (256, 16)):
         walk = qmatmul.walk_of(name, n_in, n_out, backend)
         assert walk.shared_bytes(name) + table_bytes <= room
@@ -55,6 +58,51 @@ def test_gate_up(name: str, n_in: int) -> None:
 @pytest.mark.parametrize(("name", "n_in"), some("Q2_K", 1536))
 def test_down(name: str, n_in: int) -> None:
     found = check(down_family("host", name, n_in, 24, 10, "float32"), host_build.run, SUBSETS)
+    assert found.is_close, found
+    assert found.is_invariant
+
+
+@pytest.mark.parametrize(
+    ("name", "n_in"),
+    [("Q8_0", 2176), *(pytest.param(n, 4096, marks=pytest.mark.slow) for n in FORMATS)],
+)
+def test_the_shared_expert(name: str, n_in: int) -> None:
+    found = check(shared_family("host", name, n_in, 21, "float32"), host_build.run, SUBSETS)
+    assert found.is_close, found
+    assert found.is_invariant
+
+
+def test_the_shared_expert_has_the_values_of_a_routed_one_of_its_walk() -> None:
+    walk = moe_kernels.shared_walk("Q8_0", 2176, "host")
+    case = shared_family("host", "Q8_0", 2176, 21, "float32").make((4, 2, 7))
+    (shared,) = host_build.run(case)
+    (x, _), (gate, _), (up, _) = case.inputs
+    picks = np.full((3, 2), -1, np.int32)
+    picks[:, 1] = 0
+    spec = moe_kernels.gate_up_spec(
+        "Q8_0", 2176, "float32", 2, 10.0, backend="host", is_bf16_out=False, walk=walk
+    )
+    routed = dataclasses.replace(
+        case,
+        spec=spec,
+        inputs=((x, "float32"), (gate[None], "uint8"), (up[None], "uint8"), (picks, "int32")),
+        n_blocks=moe_kernels.gate_up_blocks(spec, 6, 21),
+        outputs=(((3, 2, 21), "float32"),),
+    )
+    np.testing.assert_array_equal(host_build.run(routed)[0][:, 1], shared)
+
+
+def test_what_is_added_to_the_experts_is_added_last() -> None:
+    alone = down_family("host", "Q2_K", 256, 24, 10, "float32").make(ALL_ROWS)
+    case = down_family("host", "Q2_K", 256, 24, 10, "float32", has_more=True).make(ALL_ROWS)
+    more = case.inputs[-1][0]
+    (total,), (routed,) = host_build.run(case), host_build.run(alone)
+    np.testing.assert_array_equal(total, routed + more)
+    found = check(
+        down_family("host", "Q2_K", 256, 24, 10, "float32", has_more=True),
+        host_build.run,
+        SUBSETS,
+    )
     assert found.is_close, found
     assert found.is_invariant
 

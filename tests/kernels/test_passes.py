@@ -37,6 +37,7 @@ PAIR = {
     "target_layers": (0, 1),
 }
 KERNELS = {
+    "moe_shared_q8_0",
     *("hyper_post_24", "hyper_pre_24", "hyper_post_4", "hyper_pre_4"),
     *("qmatmul_q8_0", "qmatmul_f16", "moe_gate_up_q8_0", "moe_down_q8_0"),
     *("attn_rows", "attn_row", "attn_decode"),
