@@ -12,6 +12,7 @@ from functools import cache
 import mlx.core as mx
 
 from ds4chat.ops.dispatch import Output, current
+from ds4chat.ops.linear import Columns
 from ds4chat.ops.spec import KernelSpec, Tolerance
 
 MAX_ROWS = 8
@@ -27,18 +28,20 @@ _TYPES = (mx.float32, mx.bfloat16)
 class RawRows:
     """A compressor's ring `(R, 2, W)`, and what a pass adds to it.
 
-    `values` and `gates` `(L, W)`; `bias` `(ratio, W)` joins the gates.
+    `values` and `gates` are W columns; `bias` `(ratio, W)` joins the gates.
     """
 
     ring: mx.array
-    values: mx.array
-    gates: mx.array
+    values: Columns
+    gates: Columns
     bias: mx.array
 
 
 @cache
-def rings_spec(n_raw: int) -> KernelSpec:
-    """The kernel behind `keep`, with 0 to 2 rings of raw rows."""
+def rings_spec(*firsts: int) -> KernelSpec:
+    """The kernel behind `keep`; the first columns of values and gates of each raw ring."""
+    n_raw = len(firsts) // 2
+    names = ("VALUES_FROM", "GATES_FROM", "OTHER_VALUES_FROM", "OTHER_GATES_FROM")
     return KernelSpec(
         name=f"rings_{n_raw}",
         source="rings.kernel",
@@ -49,7 +52,11 @@ def rings_spec(n_raw: int) -> KernelSpec:
         ),
         outputs=("new_window", "new_raw", "new_other")[: 1 + n_raw],
         threads=RING_THREADS,
-        constants={"THREADS": RING_THREADS, "N_RAW": n_raw},
+        constants={
+            "THREADS": RING_THREADS,
+            "N_RAW": n_raw,
+            **dict(zip(names, firsts, strict=False)),
+        },
         tolerance=Tolerance(nmse=0.0, reason="copies and one sum"),
     )
 
@@ -100,7 +107,8 @@ def keep(
         phase: `(L,)`, which position bias each row takes; None without `raw`.
         raw_slots: `(L,)`, where in the rings of `raw`.
     """
-    parts = [a for r in raw for a in (r.values, r.gates)]
+    parts = [c.whole for r in raw for c in (r.values, r.gates)]
+    firsts = [c.first for r in raw for c in (r.values, r.gates)]
     is_typed = rows.dtype == window.dtype and all(a.dtype in _TYPES for a in (window, *parts))
     if current().is_reference or rows.shape[0] > MAX_ROWS or not is_typed:
         return None
@@ -108,11 +116,17 @@ def keep(
     for i, r in enumerate(raw):
         assert phase is not None
         assert raw_slots is not None
-        inputs += [r.ring, r.values, r.gates, r.bias, *(() if i else (phase, raw_slots))]
+        inputs += [
+            r.ring,
+            r.values.whole,
+            r.gates.whole,
+            r.bias,
+            *(() if i else (phase, raw_slots)),
+        ]
         blocks += r.ring.shape[0]
     made = [window, *(r.ring for r in raw)]
     outputs = [Output(shape=a.shape, dtype=a.dtype) for a in made]
-    return current().run(rings_spec(len(raw)), inputs, blocks, outputs)
+    return current().run(rings_spec(*firsts), inputs, blocks, outputs)
 
 
 def pool(

@@ -8,7 +8,7 @@ MLX's own layouts (value for value), other formats as the file has them (`ops/bl
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import mlx.core as mx
 import numpy as np
@@ -117,19 +117,48 @@ Linear = Dense | Packed | Blocks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Columns:
+    """One of the products in `whole` `(L, N)`: `width` columns from `first` on."""
+
+    whole: mx.array
+    first: int
+    width: int
+
+    def alone(self) -> mx.array:
+        """`(L, width)`."""
+        if self.width == self.whole.shape[1]:
+            return self.whole
+        return self.whole[:, self.first : self.first + self.width]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Fused:
-    """Several products of one input; on the CPU they are a single matrix."""
+    """Several products of one input; on the CPU they are a single matrix.
+
+    `splits` are the borders of the outputs inside a single matrix. `places` says for each
+    product its part, first column and width, where some parts hold several; () elsewhere.
+    """
 
     parts: tuple[Linear, ...]
-    splits: tuple[int, ...]  # borders of the outputs inside a single matrix; () for many
+    splits: tuple[int, ...]
+    places: tuple[tuple[int, int, int], ...] = ()
 
     def __call__(self, x: mx.array) -> list[mx.array]:
         """`(L, in)` to one `(L, out_i)` for each product."""
+        if self.places:
+            return [columns.alone() for columns in self.columns(x)]
         if len(self.parts) > 1:
             return [part(x) for part in self.parts]
         if not self.splits:
             return [self.parts[0](x)]
         return list(mx.split(self.parts[0](x), list(self.splits), axis=-1))
+
+    def columns(self, x: mx.array) -> list[Columns]:
+        """The same, for kernels that take their columns out of several products."""
+        if not self.places:
+            return [Columns(whole=a, first=0, width=int(a.shape[1])) for a in self(x)]
+        made = [part(x) for part in self.parts]
+        return [Columns(whole=made[i], first=at, width=n) for i, at, n in self.places]
 
     def arrays(self) -> list[mx.array]:
         """The arrays that hold the weights."""
@@ -137,15 +166,51 @@ class Fused:
 
 
 def fuse(parts: Sequence[Linear]) -> Fused:
-    """Join products that share an input where all are dense of one type."""
+    """Join products that share an input: dense ones of one type, neighbouring islands."""
     dense = [p for p in parts if isinstance(p, Dense)]
     one_type = len({p.weight.dtype for p in dense}) == 1
     if len(dense) < len(parts) or not one_type or len(parts) == 1:
-        return Fused(parts=tuple(parts), splits=())
+        return _join_islands(parts)
     widths = np.cumsum([p.n_out for p in dense])[:-1]
     weight = mx.concatenate([p.weight for p in dense], axis=-1)
     mx.eval(weight)
     return Fused(parts=(Dense(weight=weight),), splits=tuple(int(w) for w in widths))
+
+
+def _join_islands(parts: Sequence[Linear]) -> Fused:
+    """Blocks of one format that are multiplied in float32 stand in one weight."""
+    joined: list[Linear] = []
+    places = []
+    for part in parts:
+        last = joined[-1] if joined else None
+        if last is not None and _are_islands(last, part):
+            places.append((len(joined) - 1, last.n_out, part.n_out))
+            joined[-1] = _below(last, part)
+        else:
+            places.append((len(joined), 0, part.n_out))
+            joined.append(part)
+    if len(joined) == len(parts):
+        return Fused(parts=tuple(parts), splits=())
+    mx.eval([part.arrays() for part in joined])
+    return Fused(parts=tuple(joined), splits=(), places=tuple(places))
+
+
+def _are_islands(one: Linear, two: Linear) -> bool:
+    return (
+        isinstance(one, Blocks)
+        and isinstance(two, Blocks)
+        and one.out_dtype is not None  # MLX's types compare with types alone
+        and two.out_dtype is not None
+        and one.out_dtype == two.out_dtype == mx.float32
+        and one.quant is two.quant
+        and one.raw.shape[1:] == two.raw.shape[1:]
+    )
+
+
+def _below(one: Linear, two: Linear) -> Linear:
+    assert isinstance(one, Blocks)
+    assert isinstance(two, Blocks)
+    return replace(one, raw=mx.concatenate([one.raw, two.raw], axis=0))
 
 
 def dense(values: NDArray[np.float32], dtype: mx.Dtype) -> Dense:

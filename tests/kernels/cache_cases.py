@@ -28,8 +28,12 @@ def _doubles(array: tuple[Array, str]) -> NDArray[np.float64]:
     return (from_bf16(values) if kind == "bfloat16" else values).astype(np.float64)
 
 
-def rings_case(n_raw: int, n_rows: int, kind: str, width: int = 96) -> Case:
-    """`n_rows` rows into a ring of 20 slots and `n_raw` rings of 15, in no order."""
+def rings_case(n_raw: int, n_rows: int, kind: str, firsts: tuple[int, ...] = ()) -> Case:
+    """`n_rows` rows into a ring of 20 slots and `n_raw` rings of 15, in no order.
+
+    Values and gates stand from `firsts` on among other columns.
+    """
+    width, firsts = 96, firsts or (0, 0) * n_raw
     rng = np.random.default_rng((n_raw, n_rows))
     window, rows = (_typed(_normal(rng, n, width), kind) for n in (20, n_rows))
     slots = rng.permutation(20)[:n_rows].astype(np.int32)
@@ -41,15 +45,22 @@ def rings_case(n_raw: int, n_rows: int, kind: str, width: int = 96) -> Case:
     for i in range(n_raw):
         size = 64 + 32 * i
         ring, bias = _normal(rng, 15, 2, size), _normal(rng, RATIO, size)
-        values, gates = (_typed(_normal(rng, n_rows, size), kind) for _ in range(2))
-        inputs += [(ring, F32), values, gates, (bias, F32)]
+        at, places = [], firsts[2 * i : 2 * i + 2]
+        for first in places:
+            whole = _typed(_normal(rng, n_rows, first + size + 8 * min(1, first)), kind)
+            at.append(whole)
+        values, gates = (
+            (whole[0][:, first : first + size], kind)
+            for whole, first in zip(at, places, strict=True)
+        )
+        inputs += [(ring, F32), *at, (bias, F32)]
         inputs += [] if i else [(phase, "int32"), (raw_slots, "int32")]
         new = ring.astype(np.float64)
         new[raw_slots, 0] = _doubles(values)
         new[raw_slots, 1] = _doubles(gates).astype(np.float32) + bias[phase]
         wanted.append(new)
     return Case(
-        spec=ck.rings_spec(n_raw),
+        spec=ck.rings_spec(*firsts),
         inputs=tuple(inputs),
         n_blocks=20 + 15 * n_raw,
         outputs=tuple((w.shape, kind if i == 0 else F32) for i, w in enumerate(wanted)),
@@ -110,6 +121,7 @@ def cases() -> Iterator[Case]:
     for n_raw in range(3):
         yield rings_case(n_raw, 5, "bfloat16")
     yield rings_case(2, 1, F32)
+    yield rings_case(2, 6, F32, (0, 64, 128, 224))
     yield pool_case(is_overlapping=True, is_first=False, n_tokens=8, width=192)
     yield pool_case(is_overlapping=True, is_first=True, n_tokens=4, width=192)
     yield pool_case(is_overlapping=False, is_first=False, n_tokens=128, width=96)

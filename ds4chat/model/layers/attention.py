@@ -22,6 +22,7 @@ from ds4chat.ops.cache_kernels import RawRows
 from ds4chat.ops.compressor import entries_of, pool
 from ds4chat.ops.dispatch import current
 from ds4chat.ops.indexer import choose_rows, score_rows
+from ds4chat.ops.linear import Columns
 from ds4chat.ops.norms import rms_norm
 from ds4chat.ops.prompt_attention import PromptKeys, attend_prompt
 from ds4chat.ops.quantsim import index_round_trip, kv_round_trip
@@ -146,9 +147,15 @@ class Attention:
         b, eps = self._block, self._block.rms_eps
         table = plan.compressed if cache.ratio else plan.plain
         ratio_plan = plan.by_ratio[cache.ratio]
-        inputs = w.inputs(x)
+        inputs = w.inputs.columns(x)
         first = first_rows(
-            inputs[0], inputs[1], w, eps, table, self._fp8_split, cache.window.dtype
+            inputs[0].alone(),
+            inputs[1].alone(),
+            w,
+            eps,
+            table,
+            self._fp8_split,
+            cache.window.dtype,
         )
         q = w.q_b(first.latent)
         is_kept = not plan.is_prefill and _keep(first.row, inputs, w, cache, plan)
@@ -159,7 +166,7 @@ class Attention:
             assert cache.rows is not None
             parts.append(cache.rows[: ratio_plan.n_slots])
             if ratio_plan.must_choose:
-                mask = self._choose(first.wide, inputs[6], w, cache, ratio_plan, table)
+                mask = self._choose(first.wide, inputs[6].alone(), w, cache, ratio_plan, table)
         sight = Sight(
             parts=parts,
             mask=mask,
@@ -182,7 +189,7 @@ class Attention:
 
     def _compress(
         self,
-        inputs: list[mx.array],
+        inputs: list[Columns],
         w: AttentionWeights,
         cache: LayerCache,
         plan: RatioPlan,
@@ -251,16 +258,16 @@ class Attention:
 
 
 def _raw_rows(
-    values: mx.array, gates: mx.array, w: CompressorWeights, plan: RatioPlan
+    values: Columns, gates: Columns, w: CompressorWeights, plan: RatioPlan
 ) -> mx.array:
     """`(L, 2, width)` float32: values, and gates with their position bias."""
     assert plan.phase is not None
-    gates = gates.astype(mx.float32) + w.bias[plan.phase]
-    return mx.stack([values.astype(mx.float32), gates], axis=1)
+    biased = gates.alone().astype(mx.float32) + w.bias[plan.phase]
+    return mx.stack([values.alone().astype(mx.float32), biased], axis=1)
 
 
 def _keep(
-    row: mx.array, inputs: list[mx.array], w: AttentionWeights, cache: LayerCache, plan: Plan
+    row: mx.array, inputs: list[Columns], w: AttentionWeights, cache: LayerCache, plan: Plan
 ) -> bool:
     """Write a decode pass's rows into all rings of a layer in one launch, if that is built."""
     raw = []

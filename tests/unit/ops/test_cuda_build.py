@@ -100,7 +100,7 @@ def test_the_compilers_words_are_told(tmp_path: Path) -> None:
 
 def units() -> list[Unit]:
     """A kernel with shapes of two ranks in its text, and one with half inputs."""
-    rings, choose = rings_spec(1), choose_spec(512)
+    rings, choose = rings_spec(0, 0), choose_spec(512)
     half, whole, number = mx.bfloat16, mx.float32, mx.int32
     inputs = (half, half, number, whole, whole, whole, whole, number, number)
     return [
@@ -124,7 +124,7 @@ def test_shapes_follow_the_arrays_as_numbers() -> None:
     assert re.search(r"float\* chosen, int scores_shape_0, int scores_shape_1", signature)
     assert "const int scores_shape[] = {scores_shape_0, scores_shape_1};" in signature
     assert "const __nv_bfloat16* window" in rings.text
-    assert rings.shapes == (0, 1, 3)
+    assert rings.shapes == (0, 1, 3, 4, 5)
 
 
 def test_a_type_without_a_name_in_cuda_is_refused() -> None:

@@ -12,6 +12,8 @@ import pytest
 from gguf import GGMLQuantizationType as Type
 from numpy.typing import NDArray
 
+from ds4chat.formats.quants.base import format_named
+from ds4chat.ops.blocks import Blocks
 from ds4chat.ops.linear import Packed, dense, fuse, pack_mxfp4, pack_q8_0
 from tests.unit.ops.exact import bits, double, normal, single
 
@@ -126,6 +128,30 @@ def test_fused_products_stand_in_order(is_one_type: bool) -> None:
     for w, found in zip(weights, made(single(x)), strict=True):
         assert found.shape == (4, len(w))
         assert np.allclose(double(found), x @ w.T, rtol=1e-2, atol=2e-2)
+
+
+def test_neighbouring_islands_stand_in_one_weight() -> None:
+    rng = np.random.default_rng(11)
+
+    def part(n_out: int, kind: type[np.floating[Any]], dtype: mx.Dtype | None) -> Blocks:
+        raw = mx.array(rng.standard_normal((n_out, 24)).astype(kind).view(np.uint8))
+        quant = format_named("F16" if kind is np.float16 else "F32")
+        return Blocks(raw=raw, quant=quant, out_dtype=dtype)
+
+    parts = [
+        part(5, np.float16, None),
+        *(part(n, np.float16, mx.float32) for n in (7, 3, 4)),
+        part(6, np.float32, mx.float32),
+    ]
+    x = mx.array(rng.standard_normal((2, 24)).astype(np.float32))
+    made = fuse(parts)
+    assert [p.n_out for p in made.parts] == [5, 14, 6]
+    assert [(c.first, c.width) for c in made.columns(x)] == [
+        (0, 5), (0, 7), (7, 3), (10, 4), (0, 6),
+    ]  # fmt: skip
+    for found, alone in zip(made(x), parts, strict=True):
+        np.testing.assert_allclose(np.array(found), np.array(alone(x)), rtol=1e-6, atol=1e-6)
+    assert sum(a.nbytes for a in made.arrays()) == sum(p.raw.nbytes for p in parts)
 
 
 def test_a_single_product_is_not_split() -> None:
