@@ -138,15 +138,17 @@ def walk_of(format_name: str, n_in: int, n_out: int, backend: str) -> Walk:
     stage = STAGE_VALUES[format_name]
     if backend == "metal":
         return Walk(simdgroups=4, split=split_of(n_in, stage, 4))
-    if 0 < n_out <= _FEW and split_of(n_in, stage, 16) == 16 and format_name in _NARROW:
+    if 0 < n_out <= _NARROW_UP_TO.get(format_name, 0) and split_of(n_in, stage, 16) == 16:
         return Walk(simdgroups=16, split=16, columns=8)
     split = split_of(n_in, stage, 8)
     return Walk(simdgroups=max(split, 4), split=split)
 
 
-_FEW = 1024
-"""Outputs that fill no GPU with tiles of 16 (K 4096, N 1024 on an H200: 5.4 us, else 5.8)."""
-_NARROW = ("Q8_0",)
+_NARROW_UP_TO = {"Q8_0": 1024, "F16": 1024, "F32": 1024}
+"""Outputs up to which tiles of 8 that 16 simdgroups share fill a GPU better than tiles of 16.
+
+Q8_0 of K 4096, N 1024 on an H200: 5.4 us, else 5.8.
+"""
 
 
 def walk_constants(format_name: str, n_in: int) -> dict[str, int]:

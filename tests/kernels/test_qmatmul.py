@@ -70,6 +70,7 @@ def test_short_rows_use_fewer_simdgroups_a_tile(name: str) -> None:
     assert found.is_invariant
 
 
+NARROW = qmatmul.Walk(simdgroups=16, split=16, columns=8)
 WALKS = [
     qmatmul.Walk(simdgroups=4, split=2, columns=8, buffers=3),
     qmatmul.Walk(simdgroups=2, split=1, columns=16, buffers=4),
@@ -80,6 +81,15 @@ WALKS = [
 @pytest.mark.parametrize("name", ["Q8_0", pytest.param("Q2_K", marks=pytest.mark.slow)])
 def test_any_walk_is_close_and_ignores_other_rows(name: str, walk: qmatmul.Walk) -> None:
     family = product("host", name, many_stages(name), 21, "float32", walk=walk)
+    found = check(family, host_build.run, SUBSETS[:4])
+    assert found.is_close
+    assert found.is_invariant
+
+
+@pytest.mark.parametrize("kind", ["float32", pytest.param("bfloat16", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", ["F16", "F32"])
+def test_islands_of_few_outputs(name: str, kind: str) -> None:
+    family = product("host", name, 32 * qmatmul.STAGE_VALUES[name] + 8, 21, kind, walk=NARROW)
     found = check(family, host_build.run, SUBSETS[:4])
     assert found.is_close
     assert found.is_invariant
@@ -151,9 +161,12 @@ def test_headers_agree_with_the_table(name: str) -> None:
 
 
 def test_few_outputs_are_shared_by_more_simdgroups() -> None:
-    few, many = (qmatmul.walk_of("Q8_0", 4096, n_out, "cuda") for n_out in (1024, 2048))
-    assert (few.split, few.columns) == (16, 8)
-    assert (many.split, many.columns) == (8, 16)
+    for name in ("Q8_0", "F16", "F32"):
+        few, many = (qmatmul.walk_of(name, 4096, n_out, "cuda") for n_out in (1024, 2048))
+        assert (few.split, few.columns) == (16, 8)
+        assert (many.split, many.columns) == (8, 16)
+    short = qmatmul.walk_of("F16", 1024, 256, "cuda")
+    assert (short.split, short.columns) == (8, 16)
 
 
 @pytest.mark.parametrize(("n_in", "split"), [(4096, 8), (2048, 8), (1024, 4), (128, 1)])
