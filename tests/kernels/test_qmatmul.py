@@ -95,6 +95,19 @@ def test_islands_of_few_outputs(name: str, kind: str) -> None:
     assert found.is_invariant
 
 
+def test_rows_of_iq2_read_by_words_or_by_halves_are_the_same() -> None:
+    halves, words = (
+        product(
+            "host", "IQ2_XXS", 2048, 21, "bfloat16", "float32",
+            walk=qmatmul.Walk(simdgroups=2, split=2, groups=n),
+        )
+        for n in (8, 16)
+    )  # fmt: skip
+    made = [host_build.run(family.make(ALL_ROWS))[0] for family in (halves, words)]
+    assert nmse(made[0], halves.make(ALL_ROWS).exact[0]) <= 1e-7
+    np.testing.assert_array_equal(made[0], made[1])
+
+
 def test_buffers_change_no_bit() -> None:
     one, more = (
         host_build.run(product("host", "Q8_0", 4096, 21, "float32", walk=w).make(ALL_ROWS))[0]
