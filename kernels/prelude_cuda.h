@@ -56,6 +56,8 @@ INLINE unsigned pick_bytes(unsigned low, unsigned high, unsigned pick) {
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(pick));
   return out;
 }
+// How many bits of v are set.
+INLINE unsigned ones_in(unsigned v) { return __popc(v); }
 // The low 32 bits of (high:low) >> n; n < 32.
 INLINE unsigned shift_pair(unsigned low, unsigned high, unsigned n) {
   return __funnelshift_r(low, high, n);

@@ -180,6 +180,8 @@ INLINE unsigned pick_bytes(unsigned low, unsigned high, unsigned pick) {
     out |= static_cast<unsigned>(both >> (8 * ((pick >> (4 * i)) & 7)) & 255) << (8 * i);
   return out;
 }
+// How many bits of v are set.
+INLINE unsigned ones_in(unsigned v) { return __builtin_popcount(v); }
 // The low 32 bits of (high:low) >> n; n < 32.
 INLINE unsigned shift_pair(unsigned low, unsigned high, unsigned n) {
   return static_cast<unsigned>(((static_cast<uint64_t>(high) << 32) | low) >> n);

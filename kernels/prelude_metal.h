@@ -55,6 +55,8 @@ INLINE uint pick_bytes(uint low, uint high, uint pick) {
     out |= uint((both >> (8u * ((pick >> (4u * i)) & 7u))) & 255u) << (8u * i);
   return out;
 }
+// How many bits of v are set.
+INLINE uint ones_in(uint v) { return popcount(v); }
 // The low 32 bits of (high:low) >> n; n < 32.
 INLINE uint shift_pair(uint low, uint high, uint n) {
   return uint(((ulong(high) << 32) | low) >> n);

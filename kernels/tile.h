@@ -18,6 +18,9 @@
 #ifndef BUFFERS
 #define BUFFERS 2  // stages of a simdgroup on their way or at work
 #endif
+#ifndef UNPACK_HIGH
+#define UNPACK_HIGH unpack  // of a lane's second column
+#endif
 #define TILE 16
 #define MAX_ROWS 8
 #define N_ACC (COLUMNS / 4)
@@ -194,7 +197,7 @@ INLINE void add_group(PRIVATE float* acc, SHARED_PTR const unsigned* low, unsign
   unsigned wa[4 * W_LIMBS], wb[4 * W_LIMBS];
   unpack(low, table, low_at, group, t, wa);
 #if COLUMNS > 8
-  unpack(high, table, high_at, group, t, wb);
+  UNPACK_HIGH(high, table, high_at, group, t, wb);
 #else
   UNROLL for (int i = 0; i < 4 * W_LIMBS; i++) wb[i] = 0;
 #endif

@@ -34,6 +34,19 @@ INLINE void magnitudes(unsigned pick, PRIVATE unsigned* w) {
   w[0] = pick_bytes(low, high, 0x5140u);
   w[1] = pick_bytes(low, high, 0x7362u);
 }
+// Signs of a lane's eight by counting instead of by the table: 0 to 2 of its two columns.
+#ifndef SIGNS_COUNTED
+#define SIGNS_COUNTED 0
+#endif
+// The same nibbles as the table's: bit 2 of nibble i for bit i of the seven, the eighth makes
+// their number even.
+INLINE unsigned counted_signs(unsigned rest, unsigned t) {
+  const unsigned seven = (rest >> (7 * t)) & 127u;
+  const unsigned code = seven | ((ones_in(seven) << 7) & 128u);
+  const unsigned fours = (code * 0x1001u) & 0x000f000fu;
+  const unsigned twos = (fours * 0x41u) & 0x03030303u;
+  return (twos * 0x24u) & 0x44444444u;
+}
 INLINE unsigned signs_of(unsigned rest, unsigned t, SHARED_PTR const unsigned* table) {
   const unsigned code = shift_pair(rest, rest, (7 * t + 30) & 31) & 0x1fcu;  // times four
   return *(SHARED_PTR const unsigned*)((SHARED_PTR const byte_t*)(table + 256) + code);
@@ -95,7 +108,18 @@ INLINE void scales(SHARED_PTR const unsigned* column, unsigned at, unsigned grou
 INLINE void unpack(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned* table,
                    unsigned at, unsigned group, unsigned t, PRIVATE unsigned* w) {
   const unsigned rest = rest_of(column, at, group);
-  const unsigned pick = table[index_of(column, at, group, t)] ^ signs_of(rest, t, table);
+  const unsigned signs = SIGNS_COUNTED > 1 ? counted_signs(rest, t) : signs_of(rest, t, table);
+  const unsigned pick = table[index_of(column, at, group, t)] ^ signs;
   magnitudes(pick, w);
   magnitudes(pick >> 16, w + 2);
 }
+#if SIGNS_COUNTED == 1  // look-ups and arithmetic side by side
+#define UNPACK_HIGH unpack_high
+INLINE void unpack_high(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned* table,
+                        unsigned at, unsigned group, unsigned t, PRIVATE unsigned* w) {
+  const unsigned signs = counted_signs(rest_of(column, at, group), t);
+  const unsigned pick = table[index_of(column, at, group, t)] ^ signs;
+  magnitudes(pick, w);
+  magnitudes(pick >> 16, w + 2);
+}
+#endif

@@ -108,6 +108,19 @@ def test_rows_of_iq2_read_by_words_or_by_halves_are_the_same() -> None:
     np.testing.assert_array_equal(made[0], made[1])
 
 
+@pytest.mark.parametrize("groups", [16, pytest.param(0, marks=pytest.mark.slow)])
+def test_signs_of_iq2_may_be_counted_or_looked_up(groups: int) -> None:
+    walk = qmatmul.Walk(simdgroups=2, split=2, groups=groups)
+    case = product("host", "IQ2_XXS", 2048, 21, "bfloat16", "float32", walk=walk).make(ALL_ROWS)
+    (looked_up,) = host_build.run(case)
+    assert nmse(looked_up, case.exact[0]) <= 1e-7
+    for counted in (1, 2):
+        constants = {**case.spec.constants, "SIGNS_COUNTED": counted}
+        spec = dataclasses.replace(case.spec, constants=constants)
+        (found,) = host_build.run(dataclasses.replace(case, spec=spec))
+        np.testing.assert_array_equal(found, looked_up)
+
+
 def test_buffers_change_no_bit() -> None:
     one, more = (
         host_build.run(product("host", "Q8_0", 4096, 21, "float32", walk=w).make(ALL_ROWS))[0]
