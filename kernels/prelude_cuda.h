@@ -85,6 +85,14 @@ INLINE uint4 load16_early(const void* base, wide byte_at) {
 INLINE uint2 load8(const void* base, wide byte_at) {
   return __ldg(reinterpret_cast<const uint2*>(static_cast<const char*>(base) + byte_at));
 }
+INLINE uint2 load8_early(const void* base, wide byte_at) {
+  uint2 v;
+  asm volatile("ld.global.v2.u32 {%0,%1}, [%2];"
+               : "=r"(v.x), "=r"(v.y)
+               : "l"(static_cast<const char*>(base) + byte_at)
+               : "memory");
+  return v;
+}
 INLINE void store16(void* base, wide byte_at, const unsigned* v) {
   *reinterpret_cast<uint4*>(static_cast<char*>(base) + byte_at) =
       make_uint4(v[0], v[1], v[2], v[3]);

@@ -206,6 +206,7 @@ INLINE uint2 load8(const void* base, wide byte_at) {
   memcpy(&out, static_cast<const char*>(base) + byte_at, 8);
   return out;
 }
+INLINE uint2 load8_early(const void* base, wide byte_at) { return load8(base, byte_at); }
 INLINE void store16(void* base, wide byte_at, const unsigned* v) {
   memcpy(static_cast<char*>(base) + byte_at, v, 16);
 }

@@ -83,6 +83,10 @@ INLINE uint2 load8(const device T* base, wide byte_at) {
   return *(const device uint2*)((const device uchar*)base + byte_at);
 }
 template <typename T>
+INLINE uint2 load8_early(const device T* base, wide byte_at) {
+  return load8(base, byte_at);
+}
+template <typename T>
 INLINE void store16(device T* base, wide byte_at, const thread uint* v) {
   *(device uint4*)((device uchar*)base + byte_at) = uint4(v[0], v[1], v[2], v[3]);
 }

@@ -121,6 +121,27 @@ def test_signs_of_iq2_may_be_counted_or_looked_up(groups: int) -> None:
         np.testing.assert_array_equal(found, looked_up)
 
 
+@pytest.mark.parametrize(
+    ("name", "groups"),
+    [
+        ("Q2_K", 4),
+        *(pytest.param(*a, marks=pytest.mark.slow) for a in (("MXFP4", 8), ("Q2_K", 8))),
+    ],
+)
+def test_when_x_is_asked_for_changes_no_bit(name: str, groups: int) -> None:
+    late = qmatmul.Walk(simdgroups=2, split=2, groups=groups)
+    made = [
+        host_build.run(
+            product("host", name, 2048 + 256, 21, "bfloat16", "float32", walk=walk).make(
+                (2, 5, 1)
+            )
+        )[0]
+        for walk in (late, dataclasses.replace(late, early=3))
+    ]
+    assert np.isfinite(made[0]).all()
+    np.testing.assert_array_equal(made[0], made[1])
+
+
 def test_buffers_change_no_bit() -> None:
     one, more = (
         host_build.run(product("host", "Q8_0", 4096, 21, "float32", walk=w).make(ALL_ROWS))[0]
