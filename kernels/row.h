@@ -64,13 +64,17 @@ INLINE uint4 no_bits() {
   v.x = v.y = v.z = v.w = 0;
   return v;
 }
-// Two values as two limbs of bf16 each, to nearest; their sum as the limbs hold it.
+// What two values leave beyond their bf16 pair, as another pair.
+INLINE unsigned rest_pair(float a, float b, unsigned pair) {
+  return bf16_pair(plus(a, -as_float(pair << 16)), plus(b, -as_float(pair & 0xffff0000u)));
+}
+INLINE float sum_of_pair(unsigned pair) {
+  return plus(as_float(pair << 16), as_float(pair & 0xffff0000u));
+}
+// Two values as two limbs each; returns their sum as the limbs hold it.
 INLINE float split_pair(float a, float b, SHARED_PTR unsigned* high, SHARED_PTR unsigned* low) {
-  const unsigned a_high = rounded_bf16(a), b_high = rounded_bf16(b);
-  const float a_left = plus(a, -as_float(a_high << 16)), b_left = plus(b, -as_float(b_high << 16));
-  const unsigned a_low = rounded_bf16(a_left), b_low = rounded_bf16(b_left);
-  *high = a_high | b_high << 16;
-  *low = a_low | b_low << 16;
-  return plus(plus(as_float(a_high << 16), as_float(a_low << 16)),
-              plus(as_float(b_high << 16), as_float(b_low << 16)));
+  const unsigned upper = bf16_pair(a, b), lower = rest_pair(a, b, upper);
+  *high = upper;
+  *low = lower;
+  return plus(sum_of_pair(upper), sum_of_pair(lower));
 }

@@ -18,7 +18,7 @@ from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
 
 MAX_ROWS = 8
 CHUNK, TILE_HEADS = 128, 8
-"""Slots and heads that a block of the tiled kernel takes at a time."""
+"""Slots and heads of a block of the tiled kernel."""
 MAX_HEAD = 512
 """Widest head: the sums of all simdgroups must fit in shared memory."""
 MAX_WIDTH = 4096
@@ -116,6 +116,11 @@ def scores_spec(width: int, n_heads: int, first: int) -> KernelSpec:
     )
 
 
+def scores_blocks(n_keys: int) -> int:
+    """Blocks a row of a launch of `scores_spec`."""
+    return -(-n_keys // 64)
+
+
 @cache
 def decode_spec(
     width: int, n_heads: int, eps: float, *, backend: str, has_rows: bool, is_bf16_out: bool
@@ -145,13 +150,15 @@ def decode_spec(
 def tiles_spec(
     width: int, n_heads: int, eps: float, *, backend: str, has_rows: bool
 ) -> KernelSpec:
-    """The kernel behind `decode` for bf16 keys and results, with heads in eights."""
+    """The first kernel behind `decode` for bf16 keys and heads in eights."""
     return KernelSpec(
-        name="attn_decode" if has_rows else "attn_window",
+        name="attn_tiles" if has_rows else "attn_window_tiles",
         source="attn_tiles.kernel",
         headers=("row.h", "lanes.h"),
-        inputs=("q", "window", *(("keys",) if has_rows else ()), *_DECODE_REST),
-        outputs=("out",),
+        inputs=(
+            "q", "window", *(("keys",) if has_rows else ()), "mask", "cosines", "sines",
+        ),
+        outputs=("sums", "tops", "totals"),
         threads=LANES * _SIMDGROUPS[backend],
         constants={
             "VALUES": width // LANES,
@@ -162,31 +169,31 @@ def tiles_spec(
             "RMS_EPS": f"{eps!r}f",
             "SCALE": f"{width**-0.5!r}f",
         },
-        tolerance=_HALF,
+        tolerance=Tolerance(nmse=1e-8, reason="queries and weights of 16 bits"),
+    )  # fmt: skip
+
+
+@cache
+def join_spec(width: int, n_heads: int, *, is_bf16_out: bool) -> KernelSpec:
+    """The second one."""
+    return KernelSpec(
+        name="attn_join",
+        source="attn_join.kernel",
+        headers=("row.h",),
+        inputs=("sums", "tops", "totals", "sink", "cosines", "sines"),
+        outputs=("out",),
+        threads=width // 2,
+        constants={"VALUES": width // LANES, "HEADS": n_heads},
+        tolerance=_HALF if is_bf16_out else _SUMS,
     )
+
+
+def n_chunks_of(n_window: int, n_keys: int) -> int:
+    """Chunks of slots that `tiles_spec` makes of a window and compressed rows."""
+    return -(-(-(-n_window // LANES) * LANES + n_keys) // CHUNK)
 
 
 _DECODE_REST = ("mask", "sink", "cosines", "sines")
-
-
-def decode_form(
-    width: int,
-    n_heads: int,
-    eps: float,
-    *,
-    backend: str,
-    has_rows: bool,
-    is_half: bool,
-    is_bf16_out: bool,
-) -> tuple[KernelSpec, int]:
-    """The variant for a launch and its blocks a row; `is_half`: keys and results are bf16."""
-    if is_half and n_heads % TILE_HEADS == 0:
-        spec = tiles_spec(width, n_heads, eps, backend=backend, has_rows=has_rows)
-        return spec, n_heads // TILE_HEADS
-    spec = decode_spec(
-        width, n_heads, eps, backend=backend, has_rows=has_rows, is_bf16_out=is_bf16_out
-    )
-    return spec, n_heads // heads_of_block(n_heads)
 
 
 def heads_of_block(n_heads: int) -> int:
@@ -278,7 +285,7 @@ def index_scores(
         return None
     spec = scores_spec(width, n_heads, int(mask.shape[1]) - n_keys)
     output = Output(shape=(length, n_keys), dtype=mx.float32)
-    n_blocks = length * -(-n_keys // 64)
+    n_blocks = length * scores_blocks(n_keys)
     made = dispatcher.run(spec, [q, head_weight, keys, mask], n_blocks, [output])
     return None if made is None else made[0]
 
@@ -303,21 +310,47 @@ def decode(  # noqa: PLR0913  (the arguments of one launch)
     dispatcher = current()
     if length > MAX_ROWS or not fits_decode(dispatcher, width, q.dtype, window.dtype, dtype):
         return None
-    spec, per_row = decode_form(
+    made = _decode_tiles(q, window, keys, mask, sink, table, eps=eps, dtype=dtype)
+    if made is not None:
+        return made
+    spec = decode_spec(
         width,
         n_heads,
         eps,
         backend=dispatcher.backend,
         has_rows=keys is not None,
-        is_half=all(
-            a == mx.bfloat16
-            for a in (dtype, window.dtype, *([] if keys is None else [keys.dtype]))
-        ),
         is_bf16_out=dtype == mx.bfloat16,
     )
     inputs = [q, window, *([] if keys is None else [keys]), mask, sink, table.cos, table.sin]
     output = Output(shape=(length, n_heads, width), dtype=dtype)
-    made = dispatcher.run(spec, inputs, length * per_row, [output])
+    ran = dispatcher.run(spec, inputs, length * n_heads // heads_of_block(n_heads), [output])
+    return None if ran is None else ran[0]
+
+
+def _decode_tiles(  # noqa: PLR0913  (the arguments of one launch)
+    q: mx.array, window: mx.array, keys: mx.array | None, mask: mx.array, sink: mx.array,
+    table: RopeTable, *, eps: float, dtype: mx.Dtype,
+) -> mx.array | None:  # fmt: skip
+    """`decode` on the matrix unit, a block for a chunk of slots and eight heads."""
+    length, n_heads, width = q.shape[0], int(sink.shape[0]), int(window.shape[1])
+    rows = [window] if keys is None else [window, keys]
+    is_half = all(a.dtype == mx.bfloat16 for a in rows)
+    if n_heads % TILE_HEADS or not is_half or dtype != mx.bfloat16:
+        return None
+    spec = tiles_spec(width, n_heads, eps, backend=current().backend, has_rows=keys is not None)
+    n_chunks = n_chunks_of(int(window.shape[0]), 0 if keys is None else int(keys.shape[0]))
+    outputs = [
+        Output(shape=(length, n_chunks, n_heads, width), dtype=mx.float32),
+        *[Output(shape=(length, n_chunks, n_heads), dtype=mx.float32)] * 2,
+    ]
+    n_blocks = length * n_chunks * n_heads // TILE_HEADS
+    parts = current().run(spec, [q, *rows, mask, table.cos, table.sin], n_blocks, outputs)
+    if parts is None:
+        return None
+    join = join_spec(width, n_heads, is_bf16_out=True)
+    output = Output(shape=(length, n_heads, width), dtype=dtype)
+    inputs = [*parts, sink, table.cos, table.sin]
+    made = current().run(join, inputs, length * n_heads, [output])
     return None if made is None else made[0]
 
 
@@ -334,6 +367,8 @@ def fits_decode(dispatcher: Dispatcher, width: int, *dtypes: mx.Dtype) -> bool:
 
 def order_is_fixed(width: int, index_width: int | None, dtype: mx.Dtype) -> bool:
     """Whether all sums whose length grows with the context are kernels here.
+
+    Where the tiled kernels are given up, `decode_spec` runs, in a fixed order too.
 
     Args:
         width: of a head.

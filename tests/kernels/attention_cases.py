@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,7 +179,7 @@ def scores_family(width: int, n_heads: int, n_keys: int) -> Family:
         return Case(
             spec=spec,
             inputs=((q[at], F32), (w[at], F32), (keys, F32), (mask[at], F32)),
-            n_blocks=len(rows) * -(-n_keys // 64),
+            n_blocks=len(rows) * ak.scores_blocks(n_keys),
             outputs=(((len(rows), n_keys), F32),),
             exact=(exact[at],),
         )
@@ -186,55 +188,143 @@ def scores_family(width: int, n_heads: int, n_keys: int) -> Family:
     return Family(kernel="index_scores", format=F32, shape=shape, make=make)
 
 
-def decode_family(
-    backend: str, width: int, n_heads: int, n_keys: int, kind: str, window: int = 136
-) -> Family:
-    """`attn_decode`; hidden keys are NaN, and a third of what is visible is not chosen."""
-    rng = np.random.default_rng((width, n_heads, n_keys))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Attention:
+    """Inputs of attention for eight rows; hidden keys are NaN, a third is not chosen."""
+
+    q: NDArray[Any]
+    keys: NDArray[Any]
+    mask: NDArray[np.float32]
+    sink: NDArray[np.float32]
+    cos: NDArray[np.float32]
+    sin: NDArray[np.float32]
+    heads: Doubles  # normed and turned queries
+    values: Doubles  # keys without NaN
+
+
+def _attention(width: int, n_heads: int, n_all: int, kind: str) -> _Attention:
+    rng = np.random.default_rng((width, n_heads, n_all))
     cos, sin = _tables(rng, MAX_ROWS)
     q, held_q = activations(_normal(rng, MAX_ROWS, n_heads * width), kind)
-    n_all = window + n_keys
     values = _normal(rng, n_all, width)
     seen = rng.uniform(size=(MAX_ROWS, n_all)) < 0.67
     seen[:, rng.choice(n_all, n_all // 8, replace=False)] = False
     values[~seen.any(axis=0)] = np.nan
     keys, held = activations(values, kind)
-    sink = 3 * _normal(rng, n_heads)
     mask = np.zeros((MAX_ROWS, 1 + n_all), np.float32)
     mask[:, 1:] = np.where(seen, 0, -np.inf)
-    cos64, sin64 = cos.astype(np.float64), sin.astype(np.float64)
-    heads = turned(normed(held_q.astype(np.float64).reshape(-1, n_heads, width)), cos64, sin64)
-    clean = np.where(np.isnan(held), 0, held).astype(np.float64)
-    scores = heads @ clean.T * width**-0.5 + mask[:, None, 1:]
-    weight = np.exp(scores)
-    weight /= weight.sum(-1, keepdims=True) + np.exp(sink.astype(np.float64))[:, None]
-    exact = turned(weight @ clean, cos64, -sin64)
-    spec, per_row = ak.decode_form(
-        width,
-        n_heads,
-        EPS,
-        backend=backend,
-        has_rows=n_keys > 0,
-        is_half=kind != F32,
-        is_bf16_out=kind != F32,
+    heads = normed(held_q.astype(np.float64).reshape(-1, n_heads, width))
+    return _Attention(
+        q=q,
+        keys=keys,
+        mask=mask,
+        sink=3 * _normal(rng, n_heads),
+        cos=cos,
+        sin=sin,
+        heads=turned(heads, cos.astype(np.float64), sin.astype(np.float64)),
+        values=np.where(np.isnan(held), 0, held).astype(np.float64),
     )
-    rest = ((keys[window:], kind),) if n_keys else ()
+
+
+def decode_family(
+    backend: str, width: int, n_heads: int, n_keys: int, kind: str, window: int = 136
+) -> Family:
+    """`attn_decode`."""
+    a = _attention(width, n_heads, window + n_keys, kind)
+    scores = a.heads @ a.values.T * width**-0.5 + a.mask[:, None, 1:]
+    weight = np.exp(scores)
+    weight /= weight.sum(-1, keepdims=True) + np.exp(a.sink.astype(np.float64))[:, None]
+    exact = turned(weight @ a.values, a.cos.astype(np.float64), -a.sin.astype(np.float64))
+    spec = ak.decode_spec(
+        width, n_heads, EPS, backend=backend, has_rows=n_keys > 0, is_bf16_out=kind != F32
+    )
+    rest = ((a.keys[window:], kind),) if n_keys else ()
 
     def make(rows: Rows) -> Case:
         at, n = list(rows), len(rows)
         return Case(
             spec=spec,
             inputs=(
-                (q[at], kind), (keys[:window], kind), *rest, (mask[at], F32), (sink, F32),
-                (cos[at], F32), (sin[at], F32),
+                (a.q[at], kind), (a.keys[:window], kind), *rest, (a.mask[at], F32),
+                (a.sink, F32), (a.cos[at], F32), (a.sin[at], F32),
             ),
-            n_blocks=n * per_row,
+            n_blocks=n * n_heads // ak.heads_of_block(n_heads),
             outputs=(((n, n_heads, width), kind),),
             exact=(exact[at],),
         )  # fmt: skip
 
     shape = f"D{width} C{n_keys}"
     return Family(kernel="attn_decode", format=kind, shape=shape, make=make)
+
+
+def tiles_family(
+    backend: str, width: int, n_heads: int, n_keys: int, window: int = 136
+) -> Family:
+    """`attn_tiles`; every chunk shows a key to every row."""
+    kind = "bfloat16"
+    a = _attention(width, n_heads, window + n_keys, kind)
+    scores = a.heads @ a.values.T * width**-0.5 + a.mask[:, None, 1:]
+    n_chunks, split = ak.n_chunks_of(window, n_keys), -(-window // 32) * 32
+    slots = np.concatenate([np.arange(window), split + np.arange(n_keys)]) // ak.CHUNK
+    tops = np.empty((MAX_ROWS, n_chunks, n_heads))
+    totals, sums = np.empty_like(tops), np.empty((*tops.shape, width))
+    for chunk in range(n_chunks):
+        at = slots == chunk
+        tops[:, chunk] = scores[:, :, at].max(-1)
+        weight = np.exp(scores[:, :, at] - tops[:, chunk, :, None])
+        totals[:, chunk], sums[:, chunk] = weight.sum(-1), weight @ a.values[at]
+    spec = ak.tiles_spec(width, n_heads, EPS, backend=backend, has_rows=n_keys > 0)
+    rest = ((a.keys[window:], kind),) if n_keys else ()
+
+    def make(rows: Rows) -> Case:
+        at, n = list(rows), len(rows)
+        return Case(
+            spec=spec,
+            inputs=(
+                (a.q[at], kind), (a.keys[:window], kind), *rest, (a.mask[at], F32),
+                (a.cos[at], F32), (a.sin[at], F32),
+            ),
+            n_blocks=n * n_chunks * n_heads // ak.TILE_HEADS,
+            outputs=(
+                ((n, n_chunks, n_heads, width), F32),
+                *(((n, n_chunks, n_heads), F32),) * 2,
+            ),
+            exact=(sums[at], tops[at], totals[at]),
+            row_axes=(0, 0, 0),
+        )  # fmt: skip
+
+    shape = f"D{width} C{n_keys}"
+    return Family(kernel="attn_tiles", format=kind, shape=shape, make=make)
+
+
+def join_family(width: int, n_heads: int, n_chunks: int, kind: str) -> Family:
+    """`attn_join`; the last chunk shows no key, what it holds may not be read."""
+    rng = np.random.default_rng((width, n_heads, n_chunks))
+    shape = (MAX_ROWS, n_chunks, n_heads)
+    sums, tops = _normal(rng, *shape, width), _normal(rng, *shape)
+    totals = rng.uniform(1, 9, shape).astype(np.float32)
+    sums[:, -1], tops[:, -1], totals[:, -1] = np.nan, -np.inf, 0
+    sink = _normal(rng, n_heads)
+    cos, sin = _tables(rng, MAX_ROWS)
+    share = np.exp(tops[:, :-1].astype(np.float64))
+    bottom = (share * totals[:, :-1]).sum(1) + np.exp(sink.astype(np.float64))
+    made = (share[..., None] * sums[:, :-1]).sum(1) / bottom[..., None]
+    exact = turned(made, cos.astype(np.float64), -sin.astype(np.float64))
+    spec = ak.join_spec(width, n_heads, is_bf16_out=kind != F32)
+
+    def make(rows: Rows) -> Case:
+        at, n = list(rows), len(rows)
+        held = (sums[at], tops[at], totals[at], sink, cos[at], sin[at])
+        return Case(
+            spec=spec,
+            inputs=tuple((array, F32) for array in held),
+            n_blocks=n * n_heads,
+            outputs=(((n, n_heads, width), kind),),
+            exact=(exact[at],),
+        )
+
+    label = f"D{width} chunks {n_chunks}"
+    return Family(kernel="attn_join", format=kind, shape=label, make=make)
 
 
 def families(
@@ -245,6 +335,9 @@ def families(
     yield partial(decode_family, backend, width, n_heads, n_keys, half)
     yield partial(decode_family, backend, width, n_heads, 0, half)
     yield partial(decode_family, backend, width, n_heads, n_keys, F32)
+    yield partial(tiles_family, backend, width, -(-n_heads // 8) * 8, n_keys)
+    yield partial(tiles_family, backend, width, 8, 0)
+    yield partial(join_family, width, n_heads, 7, half)
     yield partial(rows_family, width, 2 * width, half, half)
     yield partial(rows_family, width, 2 * width, F32, F32)
     yield partial(rows_family, width, 0, F32, half)
