@@ -103,6 +103,7 @@ def scores_spec(width: int, n_heads: int, first: int) -> KernelSpec:
     return KernelSpec(
         name="index_scores",
         source="index_scores.kernel",
+        headers=("row.h",),
         inputs=("q", "w", "keys", "mask"),
         outputs=("score",),
         threads=THREADS,
@@ -118,7 +119,7 @@ def scores_spec(width: int, n_heads: int, first: int) -> KernelSpec:
 
 def scores_blocks(n_keys: int) -> int:
     """Blocks a row of a launch of `scores_spec`."""
-    return -(-n_keys // 64)
+    return -(-n_keys // 128)
 
 
 @cache

@@ -15,6 +15,7 @@ from ds4chat.ops.quantsim import fp8_round_trip
 from ds4chat.ops.rope import RopeTable
 from tests.kernels import attention_cases as cases
 from tests.kernels import host_build
+from tests.kernels.blocks import nmse
 from tests.kernels.cases import Case, check, to_bf16
 from tests.kernels.host_dispatch import HostDispatcher
 
@@ -138,6 +139,24 @@ def test_a_chunk_has_the_same_sums_at_any_capacity() -> None:
         np.testing.assert_array_equal(found[:, :n_chunks], wanted)
     *_, totals = host_build.run(longer)
     assert (totals[:, n_chunks:] == 0).all()
+
+
+def test_scores_of_codes_are_exact_and_ignore_other_keys() -> None:
+    case = cases.scores_family(128, 4, 70).make((0, 3))
+    (q, _), (w, _), (keys, _), (mask, _) = case.inputs
+    codes = (cases.hadamard_fp4(a.astype(np.float64)).astype(np.float32) for a in (q, keys))
+    q, keys = codes
+    inputs = tuple((a, "float32") for a in (q, w, keys, mask))
+    case = dataclasses.replace(case, inputs=inputs)
+    longer = grown(case, {2: 0, 3: 1}, 90, {2: np.nan, 3: -np.inf})
+    longer = dataclasses.replace(
+        longer, outputs=(((2, 160), "float32"),), n_blocks=2 * kernels.scores_blocks(160)
+    )
+    (wanted,), (found,) = host_build.run(case), host_build.run(longer)
+    np.testing.assert_array_equal(found[:, :70], wanted)
+    dots = np.maximum(np.einsum("lhd,cd->lhc", q, keys, dtype=np.float64), 0)
+    exact = np.einsum("lh,lhc->lc", w.astype(np.float64), dots) * (128 * 4) ** -0.5
+    assert nmse(wanted, exact) < 1e-13  # queries and keys lose nothing, sums are float32
 
 
 def test_ties_and_small_values_round_as_the_stock_round_trip() -> None:
