@@ -59,6 +59,20 @@ INLINE void round_fp8(SHARED_PTR float* row, int n, int first, int step, unsigne
     row[at + 32 + (int)lane] = times(to_e4m3(over(b, scale)), scale);
   }
 }
+// Copies `n` values at `at`, by 256 threads.
+template <typename T>
+INLINE void copy_row(const GLOBAL T* from, GLOBAL T* to, wide at, int n, unsigned me) {
+  const int many = 16 / (int)sizeof(T);
+  if (n % many == 0) {
+    for (int i = many * (int)me; i < n; i += many * 256) {
+      const uint4 v = load16(from, (wide)sizeof(T) * (at + i));
+      const unsigned word[4] = {v.x, v.y, v.z, v.w};
+      store16(to, (wide)sizeof(T) * (at + i), word);
+    }
+  } else {
+    for (int i = (int)me; i < n; i += 256) to[at + i] = from[at + i];
+  }
+}
 INLINE uint4 no_bits() {
   uint4 v;
   v.x = v.y = v.z = v.w = 0;

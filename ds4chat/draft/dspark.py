@@ -23,8 +23,8 @@ from ds4chat.model.layers.feed_forward import feed_forward
 from ds4chat.model.plan import Plan
 from ds4chat.model.target import embed
 from ds4chat.model.weights import BlockWeights, HeadWeights
-from ds4chat.ops import cache_kernels
 from ds4chat.ops.hyper_kernels import Flow, begin, collapse, read, write
+from ds4chat.ops.keep_kernels import KeyRows, keep
 from ds4chat.ops.linear import Fused, Linear
 from ds4chat.ops.norms import rms_norm
 from ds4chat.ops.packed import on_device
@@ -142,14 +142,15 @@ class Drafter:
         w, eps = self.weights, self.config.block.rms_eps
         rows = capture.astype(self.dtype)
         main = rms_norm(w.main_proj(rows), w.main_norm, eps).astype(self.dtype)
-        for s, kv in enumerate(w.context_kv(main)):
+        for s, kv in enumerate(w.context_kv.columns(main)):
             norm, dtype = w.stages[s].attn.kv_norm, rings[s].dtype
-            row = make_kv(kv, norm, eps, table, self._fp8_split, dtype)
-            made = cache_kernels.keep(rings[s], row, slots, [], None, None)
+            is_rounded = self._fp8_split is not None
+            keys = KeyRows(kv=kv, norm=norm, table=table, eps=eps, is_rounded=is_rounded)
+            made = keep(rings[s], slots, keys)
             if made is None:
-                rings[s][slots] = row
+                rings[s][slots] = make_kv(kv, norm, eps, table, self._fp8_split, dtype)
             else:
-                rings[s] = made[0]
+                rings[s] = made.window
 
     def propose(self, log: DraftLog, anchor: int, n: int) -> LazyProposal:
         """Draft a block behind `anchor`, the token at position n, not yet evaluated."""
@@ -178,7 +179,7 @@ class Drafter:
         for weights, reader, ring in zip(stages, readers, rings, strict=True):
             x, mix = read(flow, weights.hc_attn, weights.attn.norm, self.dtype)
             attn, eps = weights.attn, block.rms_eps
-            q_a, kv = attn.inputs(x)
+            q_a, kv = attn.inputs.columns(x)
             first = first_rows(q_a, kv, attn, eps, table, self._fp8_split, mx.float32)
             sight = Sight(
                 parts=[ring, first.row],

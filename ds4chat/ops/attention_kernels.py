@@ -1,7 +1,7 @@
 """The attention branch between its products, in one launch a step.
 
 Each function returns None where its kernel is not for such arrays or cannot be built here; the
-caller then runs the stock operations of `attention.py`, `quantsim.py` and `indexer.py`. A row's
+caller then runs the stock operations of `attention.py` and `quantsim.py`. A row's
 bits ignore the rows beside it: sums run in the order of slots, which absolute positions fix.
 """
 
@@ -13,6 +13,8 @@ from functools import cache
 import mlx.core as mx
 
 from ds4chat.ops.dispatch import Dispatcher, Output, current
+from ds4chat.ops.index_kernels import fits_index
+from ds4chat.ops.linear import Columns
 from ds4chat.ops.rope import RopeTable
 from ds4chat.ops.spec import LANES, KernelSpec, Tolerance
 
@@ -25,12 +27,10 @@ MAX_WIDTH = 4096
 """Widest latent: a row stands in shared memory."""
 THREADS = 256
 _SIMDGROUPS = {"cuda": 8, "metal": 4, "host": 8}
-_INDEX_FLOOR = 6.0 * 2.0**-126
-_TYPES = (mx.float32, mx.bfloat16)
+TYPES = (mx.float32, mx.bfloat16)
 
-_SUMS = Tolerance(nmse=1e-9, reason="float32 sums")
-_CODES = Tolerance(nmse=1e-5, reason="a value at a tie may take another FP8 or FP4 code")
-_HALF = Tolerance(nmse=2e-5, reason="rounded to bf16, and a code may differ at a tie")
+SUMS = Tolerance(nmse=1e-9, reason="float32 sums")
+HALF = Tolerance(nmse=2e-5, reason="rounded to bf16, and a code may differ at a tie")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +44,23 @@ class FirstRows:
 
 @cache
 def rows_spec(
-    widest: int, eps: float, *, has_latent: bool, has_wide: bool, is_rounded: bool
+    widest: int,
+    eps: float,
+    *,
+    has_latent: bool,
+    has_wide: bool,
+    is_rounded: bool,
+    places: tuple[int, int] = (0, 0),
 ) -> KernelSpec:
-    """The kernel behind `first_rows` and `kv_rows`; `widest` of its rows."""
+    """The kernel behind `first_rows` and `kv_rows`.
+
+    `widest` of its rows; `places`: the first columns of kv and q_a.
+    """
     latent = ("latent", "wide_latent") if has_wide else ("latent",)
     return KernelSpec(
         name="attn_rows" if has_latent else "attn_row",
         source="attn_rows.kernel",
-        headers=("row.h",),
+        headers=("row.h", "latent.h"),
         inputs=(
             "kv",
             "kv_norm",
@@ -67,59 +76,11 @@ def rows_spec(
             "HAS_LATENT": int(has_latent),
             "HAS_WIDE": int(has_wide),
             "IS_ROUNDED": int(is_rounded),
+            "KV_AT": places[0],
+            "Q_AT": places[1],
         },
-        tolerance=_HALF,
+        tolerance=HALF,
     )
-
-
-@cache
-def index_rows_spec(
-    width: int, eps: float, per_row: int, *, is_normed: bool, is_rounded: bool
-) -> KernelSpec:
-    """The kernel behind `index_rows`."""
-    return KernelSpec(
-        name="index_row" if is_normed else "index_query",
-        source="index_rows.kernel",
-        headers=("row.h",),
-        inputs=("x", "norm", "cosines", "sines"),
-        outputs=("y",),
-        threads=THREADS,
-        constants={
-            "VALUES": width // LANES,
-            "RMS_EPS": f"{eps!r}f",
-            "PER_ROW": per_row,
-            "IS_NORMED": int(is_normed),
-            "IS_ROUNDED": int(is_rounded),
-            "HADAMARD": f"{width**-0.5!r}f",
-            "FLOOR": f"{_INDEX_FLOOR!r}f",
-        },
-        tolerance=_CODES,
-    )
-
-
-@cache
-def scores_spec(width: int, n_heads: int, first: int) -> KernelSpec:
-    """The kernel behind `index_scores`; `first` columns of the mask are no keys."""
-    return KernelSpec(
-        name="index_scores",
-        source="index_scores.kernel",
-        headers=("row.h",),
-        inputs=("q", "w", "keys", "mask"),
-        outputs=("score",),
-        threads=THREADS,
-        constants={
-            "VALUES": width // LANES,
-            "HEADS": n_heads,
-            "FIRST": first,
-            "SCALE": f"{(width * n_heads) ** -0.5!r}f",
-        },
-        tolerance=_SUMS,
-    )
-
-
-def scores_blocks(n_keys: int) -> int:
-    """Blocks a row of a launch of `scores_spec`."""
-    return -(-n_keys // 128)
 
 
 @cache
@@ -143,7 +104,7 @@ def decode_spec(
             "RMS_EPS": f"{eps!r}f",
             "SCALE": f"{width**-0.5!r}f",
         },
-        tolerance=_HALF if is_bf16_out else _SUMS,
+        tolerance=HALF if is_bf16_out else SUMS,
     )
 
 
@@ -185,7 +146,7 @@ def join_spec(width: int, n_heads: int, *, is_bf16_out: bool) -> KernelSpec:
         outputs=("out",),
         threads=width // 2,
         constants={"VALUES": width // LANES, "HEADS": n_heads},
-        tolerance=_HALF if is_bf16_out else _SUMS,
+        tolerance=HALF if is_bf16_out else SUMS,
     )
 
 
@@ -203,27 +164,28 @@ def heads_of_block(n_heads: int) -> int:
 
 
 def first_rows(  # noqa: PLR0913  (the arguments of one launch)
-    q_a: mx.array, q_norm: mx.array, kv: mx.array, kv_norm: mx.array, table: RopeTable,
+    q_a: Columns, q_norm: mx.array, kv: Columns, kv_norm: mx.array, table: RopeTable,
     *, eps: float, is_rounded: bool, row_dtype: mx.Dtype,
 ) -> FirstRows | None:  # fmt: skip
     """Latents `(L, Q)` from `q_a`, and key/value rows in `row_dtype` from `kv` `(L, d)`."""
-    length, d = kv.shape
     if not _fits_row(kv, table, is_rounded) or not _is_narrow(q_a):
         return None
-    has_wide = q_a.dtype != mx.float32
+    length, dtype = kv.whole.shape[0], q_a.whole.dtype
+    has_wide = dtype != mx.float32
     spec = rows_spec(
-        max(d, int(q_a.shape[1])),
+        max(kv.width, q_a.width),
         eps,
         has_latent=True,
         has_wide=has_wide,
         is_rounded=is_rounded,
+        places=(kv.first, q_a.first),
     )
+    types = [dtype, *([mx.float32] if has_wide else [])]
     outputs = [
-        Output(shape=(length, d), dtype=row_dtype),
-        Output(shape=q_a.shape, dtype=q_a.dtype),
-        *([Output(shape=q_a.shape, dtype=mx.float32)] if has_wide else []),
+        Output(shape=(length, kv.width), dtype=row_dtype),
+        *(Output(shape=(length, q_a.width), dtype=t) for t in types),
     ]
-    inputs = [kv, kv_norm, table.cos, table.sin, q_a, q_norm]
+    inputs = [kv.whole, kv_norm, table.cos, table.sin, q_a.whole, q_norm]
     made = current().run(spec, inputs, 2 * length, outputs)
     if made is None:
         return None
@@ -231,7 +193,7 @@ def first_rows(  # noqa: PLR0913  (the arguments of one launch)
 
 
 def kv_rows(
-    kv: mx.array,
+    kv: Columns,
     norm: mx.array,
     table: RopeTable,
     *,
@@ -243,51 +205,17 @@ def kv_rows(
     if not _fits_row(kv, table, is_rounded):
         return None
     spec = rows_spec(
-        int(kv.shape[1]), eps, has_latent=False, has_wide=False, is_rounded=is_rounded
+        kv.width,
+        eps,
+        has_latent=False,
+        has_wide=False,
+        is_rounded=is_rounded,
+        places=(kv.first, 0),
     )
-    output = Output(shape=kv.shape, dtype=dtype)
-    made = current().run(spec, [kv, norm, table.cos, table.sin], kv.shape[0], [output])
-    return None if made is None else made[0]
-
-
-def index_rows(
-    x: mx.array, norm: mx.array | None, table: RopeTable, *, eps: float, is_rounded: bool
-) -> mx.array | None:
-    """Indexer rows or queries `(N, di)`, N / L of them at each of the table's L positions."""
-    dispatcher, width = current(), int(x.shape[1])
-    if dispatcher.is_reference or x.dtype not in _TYPES or not _fits_index(width):
-        return None
-    per_row = x.shape[0] // table.cos.shape[0]
-    spec = index_rows_spec(
-        width, eps, per_row, is_normed=norm is not None, is_rounded=is_rounded
-    )
-    unused = table.cos if norm is None else norm
-    output = Output(shape=x.shape, dtype=mx.float32)
-    inputs = [x, unused, table.cos, table.sin]
-    made = dispatcher.run(spec, inputs, -(-x.shape[0] // 8), [output])
-    return None if made is None else made[0]
-
-
-def index_scores(
-    q: mx.array, head_weight: mx.array, keys: mx.array, mask: mx.array
-) -> mx.array | None:
-    """`(L, C)` scores of `keys` `(C, di)` for queries `(L, Hi, di)`; all float32.
-
-    Args:
-        q: turned and rounded.
-        head_weight: `(L, Hi)`, not yet scaled.
-        keys: rows of the indexer; those that no query sees may hold anything.
-        mask: `(L, S)`, its last C columns those of the keys.
-    """
-    length, n_heads, width = q.shape
-    dispatcher, n_keys = current(), int(keys.shape[0])
-    is_f32 = all(a.dtype == mx.float32 for a in (q, head_weight, keys))
-    if dispatcher.is_reference or length > MAX_ROWS or not is_f32 or not _fits_index(width):
-        return None
-    spec = scores_spec(width, n_heads, int(mask.shape[1]) - n_keys)
-    output = Output(shape=(length, n_keys), dtype=mx.float32)
-    n_blocks = length * scores_blocks(n_keys)
-    made = dispatcher.run(spec, [q, head_weight, keys, mask], n_blocks, [output])
+    n_rows = kv.whole.shape[0]
+    output = Output(shape=(n_rows, kv.width), dtype=dtype)
+    inputs = [kv.whole, norm, table.cos, table.sin]
+    made = current().run(spec, inputs, n_rows, [output])
     return None if made is None else made[0]
 
 
@@ -362,7 +290,7 @@ def fits_decode(dispatcher: Dispatcher, width: int, *dtypes: mx.Dtype) -> bool:
         and width % 64 == 0
         and width <= MAX_HEAD
         and (width // LANES % 8 == 0 or width // LANES in (2, 4))
-        and all(t in _TYPES for t in dtypes)
+        and all(t in TYPES for t in dtypes)
     )
 
 
@@ -379,21 +307,17 @@ def order_is_fixed(width: int, index_width: int | None, dtype: mx.Dtype) -> bool
     dispatcher = current()
     return (
         fits_decode(dispatcher, width, dtype)
-        and (index_width is None or _fits_index(index_width))
+        and (index_width is None or fits_index(index_width))
         and not {"attn_decode", "attn_window", "index_scores"} & set(dispatcher.fallbacks)
     )
 
 
-def _fits_row(kv: mx.array, table: RopeTable, is_rounded: bool) -> bool:
-    n_plain = kv.shape[1] - 2 * table.cos.shape[1]
+def _fits_row(kv: Columns, table: RopeTable, is_rounded: bool) -> bool:
+    n_plain = kv.width - 2 * table.cos.shape[1]
     return (
         not current().is_reference and _is_narrow(kv) and (n_plain % 64 == 0 or not is_rounded)
     )
 
 
-def _is_narrow(x: mx.array) -> bool:
-    return x.shape[1] <= MAX_WIDTH and x.dtype in _TYPES
-
-
-def _fits_index(width: int) -> bool:
-    return width in (32, 64, 128, 256)
+def _is_narrow(x: Columns) -> bool:
+    return x.width <= MAX_WIDTH and x.whole.dtype in TYPES

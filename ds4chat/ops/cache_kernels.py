@@ -1,64 +1,22 @@
-"""What a pass does to a layer's rings and rows, in one launch where stock operations need six.
+"""Compressed rows out of a ring, and the choice among them, each in one launch.
 
 Each function returns None where its kernel is not for such arrays or cannot be built here. The
-callers' stock operations give the same rings and choices, and pooled rows up to rounding.
+callers' stock operations give the same choices, and pooled rows up to rounding.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 
 import mlx.core as mx
 
 from ds4chat.ops.dispatch import Output, current
-from ds4chat.ops.linear import Columns
 from ds4chat.ops.spec import KernelSpec, Tolerance
 
 MAX_ROWS = 8
 MAX_KEYS = 16_384
 """Keys whose ranks are counted; the work grows with their square."""
-RING_THREADS, NARROW = 256, 64
-_RAW = ("raw", "values", "gates", "bias", "phase", "raw_slots")
-_OTHER = ("other", "other_values", "other_gates", "other_bias")
-_TYPES = (mx.float32, mx.bfloat16)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RawRows:
-    """A compressor's ring `(R, 2, W)`, and what a pass adds to it.
-
-    `values` and `gates` are W columns; `bias` `(ratio, W)` joins the gates.
-    """
-
-    ring: mx.array
-    values: Columns
-    gates: Columns
-    bias: mx.array
-
-
-@cache
-def rings_spec(*firsts: int) -> KernelSpec:
-    """The kernel behind `keep`; the first columns of values and gates of each raw ring."""
-    n_raw = len(firsts) // 2
-    names = ("VALUES_FROM", "GATES_FROM", "OTHER_VALUES_FROM", "OTHER_GATES_FROM")
-    return KernelSpec(
-        name=f"rings_{n_raw}",
-        source="rings.kernel",
-        inputs=(
-            *("window", "rows", "slots"),
-            *(_RAW if n_raw else ()),
-            *(_OTHER if n_raw > 1 else ()),
-        ),
-        outputs=("new_window", "new_raw", "new_other")[: 1 + n_raw],
-        threads=RING_THREADS,
-        constants={
-            "THREADS": RING_THREADS,
-            "N_RAW": n_raw,
-            **dict(zip(names, firsts, strict=False)),
-        },
-        tolerance=Tolerance(nmse=0.0, reason="copies and one sum"),
-    )
+NARROW = 64
 
 
 @cache
@@ -87,46 +45,6 @@ def choose_spec(n_kept: int) -> KernelSpec:
         constants={"KEPT": n_kept},
         tolerance=Tolerance(nmse=0.0, reason="a choice"),
     )
-
-
-def keep(
-    window: mx.array,
-    rows: mx.array,
-    slots: mx.array,
-    raw: list[RawRows],
-    phase: mx.array | None,
-    raw_slots: mx.array | None,
-) -> list[mx.array] | None:
-    """A ring `(R, d)` with `rows` `(L, d)` at `slots`, and the rings of `raw`.
-
-    Args:
-        window: the ring.
-        rows: in the type of `window`.
-        slots: `(L,)`, all different.
-        raw: rings of compressors, two at most.
-        phase: `(L,)`, which position bias each row takes; None without `raw`.
-        raw_slots: `(L,)`, where in the rings of `raw`.
-    """
-    parts = [c.whole for r in raw for c in (r.values, r.gates)]
-    firsts = [c.first for r in raw for c in (r.values, r.gates)]
-    is_typed = rows.dtype == window.dtype and all(a.dtype in _TYPES for a in (window, *parts))
-    if current().is_reference or rows.shape[0] > MAX_ROWS or not is_typed:
-        return None
-    inputs, blocks = [window, rows, slots], window.shape[0]
-    for i, r in enumerate(raw):
-        assert phase is not None
-        assert raw_slots is not None
-        inputs += [
-            r.ring,
-            r.values.whole,
-            r.gates.whole,
-            r.bias,
-            *(() if i else (phase, raw_slots)),
-        ]
-        blocks += r.ring.shape[0]
-    made = [window, *(r.ring for r in raw)]
-    outputs = [Output(shape=a.shape, dtype=a.dtype) for a in made]
-    return current().run(rings_spec(*firsts), inputs, blocks, outputs)
 
 
 def pool(

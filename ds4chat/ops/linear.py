@@ -156,13 +156,18 @@ class Fused:
     def columns(self, x: mx.array) -> list[Columns]:
         """The same, for kernels that take their columns out of several products."""
         if not self.places:
-            return [Columns(whole=a, first=0, width=int(a.shape[1])) for a in self(x)]
+            return [all_columns(a) for a in self(x)]
         made = [part(x) for part in self.parts]
         return [Columns(whole=made[i], first=at, width=n) for i, at, n in self.places]
 
     def arrays(self) -> list[mx.array]:
         """The arrays that hold the weights."""
         return [a for part in self.parts for a in part.arrays()]
+
+
+def all_columns(array: mx.array) -> Columns:
+    """An array `(L, N)` that is one product."""
+    return Columns(whole=array, first=0, width=int(array.shape[1]))
 
 
 def fuse(parts: Sequence[Linear]) -> Fused:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ds4chat.ops import attention_kernels as ak
+from ds4chat.ops import index_kernels as ik
 from tests.kernels.cases import MAX_ROWS, Case, Family, Rows, activations
 
 Doubles = NDArray[np.float64]
@@ -130,7 +131,7 @@ def index_family(width: int, n_heads: int, kind: str) -> Family:
     if not n_heads:
         wide = normed(wide) * norm
     exact = hadamard_fp4(turned(wide, cos.astype(np.float64), sin.astype(np.float64)))
-    spec = ak.index_rows_spec(width, EPS, per_row, is_normed=not n_heads, is_rounded=True)
+    spec = ik.index_rows_spec(width, EPS, per_row, is_normed=not n_heads, is_rounded=True)
 
     def make(rows: Rows) -> Case:
         at, n = list(rows), len(rows) * per_row
@@ -172,14 +173,14 @@ def scores_family(width: int, n_heads: int, n_keys: int) -> Family:
     keys, mask = _normal(rng, n_keys, width), np.zeros((MAX_ROWS, 137 + n_keys), np.float32)
     dots = np.maximum(q.astype(np.float64) @ keys.T.astype(np.float64), 0)
     exact = np.einsum("lh,lhc->lc", w.astype(np.float64), dots) * (width * n_heads) ** -0.5
-    spec = ak.scores_spec(width, n_heads, 137)
+    spec = ik.scores_spec(width, n_heads, 137)
 
     def make(rows: Rows) -> Case:
         at = list(rows)
         return Case(
             spec=spec,
             inputs=((q[at], F32), (w[at], F32), (keys, F32), (mask[at], F32)),
-            n_blocks=len(rows) * ak.scores_blocks(n_keys),
+            n_blocks=len(rows) * ik.scores_blocks(n_keys),
             outputs=(((len(rows), n_keys), F32),),
             exact=(exact[at],),
         )

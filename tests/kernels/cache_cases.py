@@ -1,4 +1,4 @@
-"""Launches of the kernels for rings, pooled rows and the choice of rows, with references."""
+"""Launches of the kernels for pooled rows and the choice of rows, with references."""
 
 from __future__ import annotations
 
@@ -9,63 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ds4chat.ops import cache_kernels as ck
-from tests.kernels.cases import Array, Case, from_bf16, to_bf16
+from tests.kernels.cases import Case
 
 F32 = "float32"
-RATIO = 4
 
 
 def _normal(rng: np.random.Generator, *shape: int) -> NDArray[np.float32]:
     return rng.standard_normal(shape).astype(np.float32)
-
-
-def _typed(values: NDArray[np.float32], kind: str) -> tuple[Array, str]:
-    return (to_bf16(values) if kind == "bfloat16" else values), kind
-
-
-def _doubles(array: tuple[Array, str]) -> NDArray[np.float64]:
-    values, kind = array
-    return (from_bf16(values) if kind == "bfloat16" else values).astype(np.float64)
-
-
-def rings_case(n_raw: int, n_rows: int, kind: str, firsts: tuple[int, ...] = ()) -> Case:
-    """`n_rows` rows into a ring of 20 slots and `n_raw` rings of 15, in no order.
-
-    Values and gates stand from `firsts` on among other columns.
-    """
-    width, firsts = 96, firsts or (0, 0) * n_raw
-    rng = np.random.default_rng((n_raw, n_rows))
-    window, rows = (_typed(_normal(rng, n, width), kind) for n in (20, n_rows))
-    slots = rng.permutation(20)[:n_rows].astype(np.int32)
-    raw_slots = rng.permutation(15)[:n_rows].astype(np.int32)
-    phase = rng.integers(0, RATIO, n_rows, np.int32)
-    inputs = [window, rows, (slots, "int32")]
-    wanted = [_doubles(window)]
-    wanted[0][slots] = _doubles(rows)
-    for i in range(n_raw):
-        size = 64 + 32 * i
-        ring, bias = _normal(rng, 15, 2, size), _normal(rng, RATIO, size)
-        at, places = [], firsts[2 * i : 2 * i + 2]
-        for first in places:
-            whole = _typed(_normal(rng, n_rows, first + size + 8 * min(1, first)), kind)
-            at.append(whole)
-        values, gates = (
-            (whole[0][:, first : first + size], kind)
-            for whole, first in zip(at, places, strict=True)
-        )
-        inputs += [(ring, F32), *at, (bias, F32)]
-        inputs += [] if i else [(phase, "int32"), (raw_slots, "int32")]
-        new = ring.astype(np.float64)
-        new[raw_slots, 0] = _doubles(values)
-        new[raw_slots, 1] = _doubles(gates).astype(np.float32) + bias[phase]
-        wanted.append(new)
-    return Case(
-        spec=ck.rings_spec(*firsts),
-        inputs=tuple(inputs),
-        n_blocks=20 + 15 * n_raw,
-        outputs=tuple((w.shape, kind if i == 0 else F32) for i, w in enumerate(wanted)),
-        exact=tuple(wanted),
-    )
 
 
 def pool_case(*, is_overlapping: bool, is_first: bool, n_tokens: int, width: int) -> Case:
@@ -118,10 +68,6 @@ def some_choice(n_keys: int = 700, n_kept: int = 100, before: int = 137) -> Case
 
 def cases() -> Iterator[Case]:
     """One launch of every variant."""
-    for n_raw in range(3):
-        yield rings_case(n_raw, 5, "bfloat16")
-    yield rings_case(2, 1, F32)
-    yield rings_case(2, 6, F32, (0, 64, 128, 224))
     yield pool_case(is_overlapping=True, is_first=False, n_tokens=8, width=192)
     yield pool_case(is_overlapping=True, is_first=True, n_tokens=4, width=192)
     yield pool_case(is_overlapping=False, is_first=False, n_tokens=128, width=96)

@@ -11,6 +11,7 @@ import pytest
 
 from ds4chat.ops import attention_kernels as kernels
 from ds4chat.ops.dispatch import current, use
+from ds4chat.ops.index_kernels import scores_blocks
 from ds4chat.ops.quantsim import fp8_round_trip
 from ds4chat.ops.rope import RopeTable
 from tests.kernels import attention_cases as cases
@@ -150,7 +151,7 @@ def test_scores_of_codes_are_exact_and_ignore_other_keys() -> None:
     case = dataclasses.replace(case, inputs=inputs)
     longer = grown(case, {2: 0, 3: 1}, 90, {2: np.nan, 3: -np.inf})
     longer = dataclasses.replace(
-        longer, outputs=(((2, 160), "float32"),), n_blocks=2 * kernels.scores_blocks(160)
+        longer, outputs=(((2, 160), "float32"),), n_blocks=2 * scores_blocks(160)
     )
     (wanted,), (found,) = host_build.run(case), host_build.run(longer)
     np.testing.assert_array_equal(found[:, :70], wanted)

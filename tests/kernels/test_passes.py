@@ -43,7 +43,7 @@ KERNELS = {
     *("attn_rows", "attn_row", "attn_decode"),
     *("index_row", "index_query", "index_scores"),
     *("route", "route_table"),
-    *("rings_1", "rings_2", "pool", "choose"),
+    *("keep_1", "keep_2", "keep_rows_0", "pool", "choose"),
 }
 
 

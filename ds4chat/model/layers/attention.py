@@ -14,15 +14,15 @@ from ds4chat.model.kv import LayerCache
 from ds4chat.model.plan import Plan, RatioPlan, RowJob
 from ds4chat.model.weights import AttentionWeights, CompressorWeights
 from ds4chat.ops import attention_kernels as kernels
-from ds4chat.ops import cache_kernels
+from ds4chat.ops import cache_kernels, index_kernels
 from ds4chat.ops.attention import attend, gather_keys, project_groups
 from ds4chat.ops.attention_kernels import FirstRows
 from ds4chat.ops.bands import attend_bands, bands
-from ds4chat.ops.cache_kernels import RawRows
 from ds4chat.ops.compressor import entries_of, pool
 from ds4chat.ops.dispatch import current
 from ds4chat.ops.indexer import choose_rows, score_rows
-from ds4chat.ops.linear import Columns
+from ds4chat.ops.keep_kernels import Kept, KeyRows, Queries, RawPlace, RawRows, keep
+from ds4chat.ops.linear import Columns, all_columns
 from ds4chat.ops.norms import rms_norm
 from ds4chat.ops.prompt_attention import PromptKeys, attend_prompt
 from ds4chat.ops.quantsim import index_round_trip, kv_round_trip
@@ -30,7 +30,7 @@ from ds4chat.ops.rope import RopeTable, rotate
 
 
 def first_rows(
-    q_a: mx.array, kv: mx.array, w: AttentionWeights, eps: float, table: RopeTable,
+    q_a: Columns, kv: Columns, w: AttentionWeights, eps: float, table: RopeTable,
     fp8_split: int | None, dtype: mx.Dtype,
 ) -> FirstRows:  # fmt: skip
     """`(L, q_lora)` to normed latents and `(L, d)` to key/value rows in `dtype`.
@@ -43,13 +43,13 @@ def first_rows(
     )  # fmt: skip
     if made is not None:
         return made
-    wide = rms_norm(q_a, w.q_norm, eps)
+    wide = rms_norm(q_a.alone(), w.q_norm, eps)
     row = make_kv(kv, w.kv_norm, eps, table, fp8_split, dtype)
-    return FirstRows(latent=wide.astype(q_a.dtype), wide=wide, row=row)
+    return FirstRows(latent=wide.astype(q_a.whole.dtype), wide=wide, row=row)
 
 
 def make_kv(
-    kv: mx.array, norm: mx.array, eps: float, table: RopeTable, fp8_split: int | None,
+    kv: Columns, norm: mx.array, eps: float, table: RopeTable, fp8_split: int | None,
     dtype: mx.Dtype,
 ) -> mx.array:  # fmt: skip
     """`(L, d)` to the normed, rotated and rounded key/value rows, in `dtype`."""
@@ -58,7 +58,7 @@ def make_kv(
     )
     if made is not None:
         return made
-    row = rotate(rms_norm(kv, norm, eps), table)
+    row = rotate(rms_norm(kv.alone(), norm, eps), table)
     return (row if fp8_split is None else kv_round_trip(row, fp8_split)).astype(dtype)
 
 
@@ -148,25 +148,23 @@ class Attention:
         table = plan.compressed if cache.ratio else plan.plain
         ratio_plan = plan.by_ratio[cache.ratio]
         inputs = w.inputs.columns(x)
-        first = first_rows(
-            inputs[0].alone(),
-            inputs[1].alone(),
-            w,
-            eps,
-            table,
-            self._fp8_split,
-            cache.window.dtype,
-        )
-        q = w.q_b(first.latent)
-        is_kept = not plan.is_prefill and _keep(first.row, inputs, w, cache, plan)
-        parts = [cache.window] if is_kept else self._append_window(first.row, cache, plan)
+        kept = None if plan.is_prefill else self._keep(inputs, w, cache, plan)
+        if kept is not None:
+            latent, wide, parts = kept.latent, kept.wide, [cache.window]
+        else:
+            first = first_rows(
+                inputs[0], inputs[1], w, eps, table, self._fp8_split, cache.window.dtype
+            )
+            latent, wide = first.latent, first.wide
+            parts = self._append_window(first.row, cache, plan)
+        q = w.q_b(latent)
         mask = ratio_plan.mask
         if cache.ratio:
-            self._compress(inputs, w, cache, ratio_plan, is_kept)
+            self._compress(inputs, w, cache, ratio_plan, kept is not None)
             assert cache.rows is not None
             parts.append(cache.rows[: ratio_plan.n_slots])
             if ratio_plan.must_choose:
-                mask = self._choose(first.wide, inputs[6].alone(), w, cache, ratio_plan, table)
+                mask = self._choose(wide, inputs[6], w, cache, ratio_plan, table)
         sight = Sight(
             parts=parts,
             mask=mask,
@@ -177,6 +175,30 @@ class Attention:
             has_chosen=ratio_plan.must_choose,
         )
         return finish(attend_heads(q, sight, w, eps, table), w, b.n_groups)
+
+    def _keep(
+        self, inputs: list[Columns], w: AttentionWeights, cache: LayerCache, plan: Plan
+    ) -> Kept | None:
+        """Latents, and a decode pass's rows in all rings, in one launch if that is built."""
+        keys = KeyRows(
+            kv=inputs[1],
+            norm=w.kv_norm,
+            table=plan.compressed if cache.ratio else plan.plain,
+            eps=self._block.rms_eps,
+            is_rounded=self._kv_fp8,
+        )
+        place = _raw_place(plan.by_ratio[cache.ratio])
+        raw = _raw_rings(inputs, w, cache)
+        queries = Queries(q_a=inputs[0], norm=w.q_norm)
+        made = keep(cache.window, plan.window_slots, keys, queries, raw, place)
+        if made is None:
+            return None
+        cache.window = made.window
+        if made.raw:
+            cache.raw = made.raw[0]
+        if len(made.raw) > 1:
+            cache.index_raw = made.raw[1]
+        return made
 
     def _append_window(self, rows: mx.array, cache: LayerCache, plan: Plan) -> list[mx.array]:
         """Write the pass's rows and return the window rows to attend, in slot order."""
@@ -202,8 +224,8 @@ class Attention:
         new = None if is_kept else _raw_rows(inputs[2], inputs[3], w.compressor, plan)
         for where, made, table in _new_rows(new, cache.ratio, cache.raw, plan):
             cache.rows[where] = make_kv(
-                made, w.compressor.norm, self._block.rms_eps, table, self._fp8_split,
-                cache.rows.dtype,
+                all_columns(made), w.compressor.norm, self._block.rms_eps, table,
+                self._fp8_split, cache.rows.dtype,
             )  # fmt: skip
         if w.index_compressor is None:
             return
@@ -217,7 +239,7 @@ class Attention:
     def _index_rows(self, x: mx.array, norm: mx.array | None, table: RopeTable) -> mx.array:
         """The indexer's rows `(N, di)`, or its queries `(L * Hi, di)`, turned and rounded."""
         eps = self._block.rms_eps
-        made = kernels.index_rows(x, norm, table, eps=eps, is_rounded=self._kv_fp8)
+        made = index_kernels.index_rows(x, norm, table, eps=eps, is_rounded=self._kv_fp8)
         if made is not None:
             return made
         length = table.cos.shape[0]
@@ -230,7 +252,7 @@ class Attention:
     def _choose(
         self,
         latent: mx.array,
-        head_weight: mx.array,
+        head_weight: Columns,
         w: AttentionWeights,
         cache: LayerCache,
         plan: RatioPlan,
@@ -240,15 +262,14 @@ class Attention:
         c = self._config
         assert w.index_q is not None
         assert cache.index_rows is not None
-        q = w.index_q(latent.astype(head_weight.dtype))
+        q = w.index_q(latent.astype(head_weight.whole.dtype))
         q = self._index_rows(q.reshape(-1, c.index_dim), None, table)
         q = q.reshape(latent.shape[0], c.index_heads, c.index_dim)
         rows = cache.index_rows[: plan.n_slots]
-        head_weight = head_weight.astype(mx.float32)
-        scores = kernels.index_scores(q, head_weight, rows, plan.mask)
+        scores = index_kernels.index_scores(q, head_weight, rows, plan.mask)
         if scores is None:
             scale = (c.index_dim * c.index_heads) ** -0.5
-            scores = score_rows(q, head_weight * scale, rows)
+            scores = score_rows(q, head_weight.alone().astype(mx.float32) * scale, rows)
         made = cache_kernels.choose(scores, plan.mask, c.index_topk)
         if made is not None:
             return made
@@ -266,30 +287,24 @@ def _raw_rows(
     return mx.stack([values.alone().astype(mx.float32), biased], axis=1)
 
 
-def _keep(
-    row: mx.array, inputs: list[Columns], w: AttentionWeights, cache: LayerCache, plan: Plan
-) -> bool:
-    """Write a decode pass's rows into all rings of a layer in one launch, if that is built."""
-    raw = []
-    for ring, compressor, at in (
-        (cache.raw, w.compressor, 2),
-        (cache.index_raw, w.index_compressor, 4),
-    ):
-        if ring is not None and compressor is not None:
-            values, gates = inputs[at : at + 2]
-            raw.append(RawRows(ring=ring, values=values, gates=gates, bias=compressor.bias))
-    at_ratio = plan.by_ratio[cache.ratio]
-    made = cache_kernels.keep(
-        cache.window, row, plan.window_slots, raw, at_ratio.phase, at_ratio.raw_slots
+def _raw_rings(
+    inputs: list[Columns], w: AttentionWeights, cache: LayerCache
+) -> tuple[RawRows, ...]:
+    """The rings of a layer's compressors, with a pass's values and gates."""
+    pairs = ((cache.raw, w.compressor), (cache.index_raw, w.index_compressor))
+    return tuple(
+        RawRows(
+            ring=ring, values=inputs[2 + 2 * i], gates=inputs[3 + 2 * i], bias=compressor.bias
+        )
+        for i, (ring, compressor) in enumerate(pairs)
+        if ring is not None and compressor is not None
     )
-    if made is None:
-        return False
-    cache.window = made[0]
-    if len(made) > 1:
-        cache.raw = made[1]
-    if len(made) > 2:
-        cache.index_raw = made[2]
-    return True
+
+
+def _raw_place(plan: RatioPlan) -> RawPlace | None:
+    if plan.phase is None or plan.raw_slots is None:
+        return None
+    return RawPlace(phase=plan.phase, slots=plan.raw_slots)
 
 
 def _new_rows(

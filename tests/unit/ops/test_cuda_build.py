@@ -14,8 +14,9 @@ import pytest
 
 from ds4chat.errors import KernelError
 from ds4chat.ops import cuda_build
-from ds4chat.ops.cache_kernels import choose_spec, rings_spec
+from ds4chat.ops.cache_kernels import choose_spec
 from ds4chat.ops.cuda_build import Compiler, Launcher, Signature, Unit, unit_of
+from ds4chat.ops.keep_kernels import Form, keep_spec
 from ds4chat.ops.spec import read_text
 from ds4chat.paths import kernels_dir
 
@@ -100,14 +101,23 @@ def test_the_compilers_words_are_told(tmp_path: Path) -> None:
 
 def units() -> list[Unit]:
     """A kernel with shapes of two ranks in its text, and one with half inputs."""
-    rings, choose = rings_spec(0, 0), choose_spec(512)
+    form = Form(
+        widest=512,
+        eps=1e-6,
+        places=(0, 0, 0, 64),
+        has_latent=False,
+        has_wide=False,
+        is_rounded=True,
+    )
+    rings, choose = keep_spec(form), choose_spec(512)
     half, whole, number = mx.bfloat16, mx.float32, mx.int32
-    inputs = (half, half, number, whole, whole, whole, whole, number, number)
+    made, ranks = (whole, whole, whole), (2, 1, 2, 1, 2, 2, 3, 2, 2, 2, 1, 1)
+    inputs = (half, number, half, *made, whole, whole, whole, whole, number, number)
     return [
         unit_of(
             rings,
             read_text(rings, "cuda", kernels_dir()),
-            Signature(inputs=inputs, ranks=(2, 2, 1, 3, 2, 2, 2, 1, 1), outputs=(half, whole)),
+            Signature(inputs=inputs, ranks=ranks, outputs=(half, whole)),
         ),
         unit_of(
             choose,
@@ -124,7 +134,7 @@ def test_shapes_follow_the_arrays_as_numbers() -> None:
     assert re.search(r"float\* chosen, int scores_shape_0, int scores_shape_1", signature)
     assert "const int scores_shape[] = {scores_shape_0, scores_shape_1};" in signature
     assert "const __nv_bfloat16* window" in rings.text
-    assert rings.shapes == (0, 1, 3, 4, 5)
+    assert rings.shapes == (0, 1, 2, 4, 5, 6, 7, 8)  # "cosines_shape" names sines too
 
 
 def test_a_type_without_a_name_in_cuda_is_refused() -> None:
