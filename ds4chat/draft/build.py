@@ -23,7 +23,9 @@ def build_draft(source: WeightSource, config: DraftConfig) -> DraftWeights:
     return DraftWeights(
         main_proj=source.linear("mtp.0.main_proj.weight"),
         main_norm=source.vector("mtp.0.main_norm.weight"),
-        context_kv=source.fused([f"mtp.{s}.attn_kv.weight" for s in range(config.n_stages)]),
+        context_kv=source.fused(
+            [f"mtp.{s}.attn_kv.weight" for s in range(config.n_stages)], are_joined=True
+        ),
         stages=tuple(stages),
         head=build_head(source, config.block, last + "hc_head_", last + "norm.weight"),
         markov_in=source.matrix(last + "markov_head.markov_w1.weight"),

@@ -72,7 +72,7 @@ def build_attention(
     full = [f"{prefix}{n}.weight" for n in names]
     return AttentionWeights(
         norm=source.vector(prefix + "attn_norm.weight"),
-        inputs=source.fused(full, islands=frozenset(full[2:])),
+        inputs=source.fused(full, islands=frozenset(full[2:]), are_joined=True),
         q_norm=source.vector(prefix + "attn_q_a_norm.weight"),
         q_b=source.linear(prefix + "attn_q_b.weight"),
         kv_norm=source.vector(prefix + "attn_kv_a_norm.weight"),

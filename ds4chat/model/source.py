@@ -168,9 +168,16 @@ class WeightSource:
         mx.eval(weight)
         return Dense(weight=weight)
 
-    def fused(self, names: Sequence[str], islands: frozenset[str] = frozenset()) -> Fused:
-        """Several weights with one input."""
-        return fuse([self.linear(n, is_island=n in islands) for n in names])
+    def fused(
+        self,
+        names: Sequence[str],
+        islands: frozenset[str] = frozenset(),
+        *,
+        are_joined: bool = False,
+    ) -> Fused:
+        """Several weights with one input; `are_joined` as for `fuse`."""
+        parts = [self.linear(n, is_island=n in islands) for n in names]
+        return fuse(parts, are_joined=are_joined)
 
     def grouped(self, name: str, n_groups: int) -> Linear:
         """A weight `[G*R, in]` for `Linear.grouped`."""

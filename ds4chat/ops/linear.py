@@ -170,25 +170,28 @@ def all_columns(array: mx.array) -> Columns:
     return Columns(whole=array, first=0, width=int(array.shape[1]))
 
 
-def fuse(parts: Sequence[Linear]) -> Fused:
-    """Join products that share an input: dense ones of one type, neighbouring islands."""
+def fuse(parts: Sequence[Linear], *, are_joined: bool = False) -> Fused:
+    """Join products that share an input: dense ones of one type, neighbouring islands.
+
+    `are_joined`: all neighbours of one format; only `Fused.columns` gives them without copies.
+    """
     dense = [p for p in parts if isinstance(p, Dense)]
     one_type = len({p.weight.dtype for p in dense}) == 1
     if len(dense) < len(parts) or not one_type or len(parts) == 1:
-        return _join_islands(parts)
+        return _join_blocks(parts, only_islands=not are_joined)
     widths = np.cumsum([p.n_out for p in dense])[:-1]
     weight = mx.concatenate([p.weight for p in dense], axis=-1)
     mx.eval(weight)
     return Fused(parts=(Dense(weight=weight),), splits=tuple(int(w) for w in widths))
 
 
-def _join_islands(parts: Sequence[Linear]) -> Fused:
-    """Blocks of one format that are multiplied in float32 stand in one weight."""
+def _join_blocks(parts: Sequence[Linear], *, only_islands: bool) -> Fused:
+    """Neighbouring blocks of one format, or those multiplied in float32, in one weight."""
     joined: list[Linear] = []
     places = []
     for part in parts:
         last = joined[-1] if joined else None
-        if last is not None and _are_islands(last, part):
+        if last is not None and _are_alike(last, part, only_islands=only_islands):
             places.append((len(joined) - 1, last.n_out, part.n_out))
             joined[-1] = _below(last, part)
         else:
@@ -200,13 +203,14 @@ def _join_islands(parts: Sequence[Linear]) -> Fused:
     return Fused(parts=tuple(joined), splits=(), places=tuple(places))
 
 
-def _are_islands(one: Linear, two: Linear) -> bool:
+def _are_alike(one: Linear, two: Linear, *, only_islands: bool) -> bool:
+    if not (isinstance(one, Blocks) and isinstance(two, Blocks)):
+        return False
+    # MLX's types compare with types alone
+    types = [None if b.out_dtype is None else str(b.out_dtype) for b in (one, two)]
     return (
-        isinstance(one, Blocks)
-        and isinstance(two, Blocks)
-        and one.out_dtype is not None  # MLX's types compare with types alone
-        and two.out_dtype is not None
-        and one.out_dtype == two.out_dtype == mx.float32
+        types[0] == types[1]
+        and (types[0] == str(mx.float32) or not only_islands)
         and one.quant is two.quant
         and one.raw.shape[1:] == two.raw.shape[1:]
     )

@@ -154,6 +154,26 @@ def test_neighbouring_islands_stand_in_one_weight() -> None:
     assert sum(a.nbytes for a in made.arrays()) == sum(p.raw.nbytes for p in parts)
 
 
+def test_joined_products_are_columns_of_one_weight() -> None:
+    rng = np.random.default_rng(12)
+    raw = [rng.standard_normal((n, 64)).astype(np.float16).view(np.uint8) for n in (5, 7, 3)]
+    f16, f32 = format_named("F16"), format_named("F32")
+    parts = [Blocks(raw=mx.array(r), quant=f16) for r in raw]
+    whole = rng.standard_normal((4, 64)).astype(np.float32).view(np.uint8)
+    parts.insert(2, Blocks(raw=mx.array(whole), quant=f32))
+    island = Blocks(raw=mx.array(raw[2]), quant=f16, out_dtype=mx.float32)
+    made = fuse([*parts, island], are_joined=True)
+    assert [p.n_out for p in made.parts] == [12, 4, 3, 3]
+    x = mx.array(rng.standard_normal((2, 64)).astype(np.float32))
+    found = made.columns(x)
+    assert found[0].whole is found[1].whole
+    assert [(c.first, c.width) for c in found] == [(0, 5), (5, 7), (0, 4), (0, 3), (0, 3)]
+    for columns, alone in zip(found, parts, strict=False):
+        wanted = np.array(alone(x))
+        np.testing.assert_allclose(np.array(columns.alone()), wanted, rtol=1e-6, atol=1e-6)
+    assert len(fuse(parts).parts) == 4
+
+
 def test_a_single_product_is_not_split() -> None:
     w, x = normal(15, 3, 12), single(normal(16, 2, 12))
     [found] = fuse([dense(w, mx.float32)])(x)
