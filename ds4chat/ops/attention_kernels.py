@@ -27,6 +27,8 @@ MAX_WIDTH = 4096
 """Widest latent: a row stands in shared memory."""
 THREADS = 256
 _SIMDGROUPS = {"cuda": 8, "metal": 4, "host": 8}
+_JOINING = ("cuda", "host")
+"""Where a block may count on what others wrote; Metal orders no writes between blocks."""
 TYPES = (mx.float32, mx.bfloat16)
 
 SUMS = Tolerance(nmse=1e-9, reason="float32 sums")
@@ -110,17 +112,20 @@ def decode_spec(
 
 @cache
 def tiles_spec(
-    width: int, n_heads: int, eps: float, *, backend: str, has_rows: bool
+    width: int, n_heads: int, eps: float, *, backend: str, has_rows: bool, joins: bool
 ) -> KernelSpec:
-    """The first kernel behind `decode` for bf16 keys and heads in eights."""
+    """The kernel behind `decode` for bf16 keys and heads in eights.
+
+    It adds its chunks itself if it `joins`, else `join_spec` does.
+    """
+    rows = ("window", "keys") if has_rows else ("window",)
+    more = ("sink", "counts") if joins else ()
     return KernelSpec(
-        name="attn_tiles" if has_rows else "attn_window_tiles",
+        name=("attn_" if has_rows else "attn_window_") + ("joined" if joins else "tiles"),
         source="attn_tiles.kernel",
-        headers=("row.h", "lanes.h"),
-        inputs=(
-            "q", "window", *(("keys",) if has_rows else ()), "mask", "cosines", "sines",
-        ),
-        outputs=("sums", "tops", "totals"),
+        headers=("row.h", "lanes.h", "join.h"),
+        inputs=("q", *rows, "mask", "cosines", "sines", *more),
+        outputs=("sums", "tops", "totals", *(("out",) if joins else ())),
         threads=LANES * _SIMDGROUPS[backend],
         constants={
             "VALUES": width // LANES,
@@ -128,29 +133,37 @@ def tiles_spec(
             "SIMDGROUPS": _SIMDGROUPS[backend],
             "CHUNK": CHUNK,
             "HAS_ROWS": int(has_rows),
+            "JOINS": int(joins),
             "RMS_EPS": f"{eps!r}f",
             "SCALE": f"{width**-0.5!r}f",
         },
         tolerance=Tolerance(nmse=1e-8, reason="queries and weights of 16 bits"),
-    )  # fmt: skip
+    )
 
 
 @cache
 def join_spec(width: int, n_heads: int, *, is_bf16_out: bool) -> KernelSpec:
-    """The second one."""
+    """The second kernel where the first does not join."""
+    threads = max(LANES, width // 4)
     return KernelSpec(
         name="attn_join",
         source="attn_join.kernel",
-        headers=("row.h",),
+        headers=("row.h", "join.h"),
         inputs=("sums", "tops", "totals", "sink", "cosines", "sines"),
         outputs=("out",),
-        threads=width // 2,
-        constants={"VALUES": width // LANES, "HEADS": n_heads},
+        threads=threads,
+        constants={"VALUES": width // LANES, "HEADS": n_heads, "THREADS": threads},
         tolerance=HALF if is_bf16_out else SUMS,
     )
 
 
-def n_chunks_of(n_window: int, n_keys: int) -> int:
+def n_counts(n_heads: int, dtype: mx.Dtype) -> int:
+    """How many counts a row of `decode` can use, whose results are `dtype`; 0: none."""
+    joins = current().backend in _JOINING and not n_heads % TILE_HEADS and dtype == mx.bfloat16
+    return n_heads // TILE_HEADS if joins else 0
+
+
+def n_chunks_of(n_window: int, n_keys: int = 0) -> int:
     """Chunks of slots that `tiles_spec` makes of a window and compressed rows."""
     return -(-(-(-n_window // LANES) * LANES + n_keys) // CHUNK)
 
@@ -221,7 +234,7 @@ def kv_rows(
 
 def decode(  # noqa: PLR0913  (the arguments of one launch)
     q: mx.array, window: mx.array, keys: mx.array | None, mask: mx.array, sink: mx.array,
-    table: RopeTable, *, eps: float, dtype: mx.Dtype,
+    table: RopeTable, *, eps: float, dtype: mx.Dtype, counts: mx.array | None = None,
 ) -> mx.array | None:  # fmt: skip
     """Queries `(L, H * d)` as projected to attended values `(L, H, d)`, turned back.
 
@@ -234,14 +247,18 @@ def decode(  # noqa: PLR0913  (the arguments of one launch)
         table: angles of the rows.
         eps: of the norm of each head.
         dtype: of the result.
+        counts: `(L, n_counts)` int32 zeros that nothing else reads: one launch instead of two.
     """
     length, n_heads, width = q.shape[0], int(sink.shape[0]), int(window.shape[1])
     dispatcher = current()
     if length > MAX_ROWS or not fits_decode(dispatcher, width, q.dtype, window.dtype, dtype):
         return None
-    made = _decode_tiles(q, window, keys, mask, sink, table, eps=eps, dtype=dtype)
-    if made is not None:
-        return made
+    rows = [window] if keys is None else [window, keys]
+    if _has_tiles(n_heads, [dtype, *(r.dtype for r in rows)]):
+        tiles = _Tiles(q=q, rows=rows, mask=mask, sink=sink, table=table, eps=eps)
+        made = _decode_tiles(tiles, counts)
+        if made is not None:
+            return made
     spec = decode_spec(
         width,
         n_heads,
@@ -256,31 +273,47 @@ def decode(  # noqa: PLR0913  (the arguments of one launch)
     return None if ran is None else ran[0]
 
 
-def _decode_tiles(  # noqa: PLR0913  (the arguments of one launch)
-    q: mx.array, window: mx.array, keys: mx.array | None, mask: mx.array, sink: mx.array,
-    table: RopeTable, *, eps: float, dtype: mx.Dtype,
-) -> mx.array | None:  # fmt: skip
+def _has_tiles(n_heads: int, types: list[mx.Dtype]) -> bool:
+    return n_heads % TILE_HEADS == 0 and all(t == mx.bfloat16 for t in types)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tiles:
+    """The arguments of `decode`; `rows` are the window and, if there are any, keys."""
+
+    q: mx.array
+    rows: list[mx.array]
+    mask: mx.array
+    sink: mx.array
+    table: RopeTable
+    eps: float
+
+
+def _decode_tiles(a: _Tiles, counts: mx.array | None) -> mx.array | None:
     """`decode` on the matrix unit, a block for a chunk of slots and eight heads."""
-    length, n_heads, width = q.shape[0], int(sink.shape[0]), int(window.shape[1])
-    rows = [window] if keys is None else [window, keys]
-    is_half = all(a.dtype == mx.bfloat16 for a in rows)
-    if n_heads % TILE_HEADS or not is_half or dtype != mx.bfloat16:
-        return None
-    spec = tiles_spec(width, n_heads, eps, backend=current().backend, has_rows=keys is not None)
-    n_chunks = n_chunks_of(int(window.shape[0]), 0 if keys is None else int(keys.shape[0]))
-    outputs = [
+    length, n_heads, width = a.q.shape[0], int(a.sink.shape[0]), int(a.rows[0].shape[1])
+    backend, joins = current().backend, counts is not None
+    spec = tiles_spec(
+        width, n_heads, a.eps, backend=backend, has_rows=len(a.rows) > 1, joins=joins
+    )
+    n_chunks = n_chunks_of(*(int(r.shape[0]) for r in a.rows))
+    out = Output(shape=(length, n_heads, width), dtype=mx.bfloat16)
+    parts = [
         Output(shape=(length, n_chunks, n_heads, width), dtype=mx.float32),
         *[Output(shape=(length, n_chunks, n_heads), dtype=mx.float32)] * 2,
     ]
     n_blocks = length * n_chunks * n_heads // TILE_HEADS
-    parts = current().run(spec, [q, *rows, mask, table.cos, table.sin], n_blocks, outputs)
-    if parts is None:
+    angles = [a.table.cos, a.table.sin]
+    inputs = [a.q, *a.rows, a.mask, *angles]
+    if counts is not None:
+        made = current().run(spec, [*inputs, a.sink, counts], n_blocks, [*parts, out])
+        return None if made is None else made[-1]
+    made = current().run(spec, inputs, n_blocks, parts)
+    if made is None:
         return None
     join = join_spec(width, n_heads, is_bf16_out=True)
-    output = Output(shape=(length, n_heads, width), dtype=dtype)
-    inputs = [*parts, sink, table.cos, table.sin]
-    made = current().run(join, inputs, length * n_heads, [output])
-    return None if made is None else made[0]
+    ran = current().run(join, [*made, a.sink, *angles], length * n_heads, [out])
+    return None if ran is None else ran[0]
 
 
 def fits_decode(dispatcher: Dispatcher, width: int, *dtypes: mx.Dtype) -> bool:

@@ -35,10 +35,11 @@ class KeyRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queries:
-    """Latents `q_a` `(L, Q)` as projected, and their norm."""
+    """Latents `q_a` `(L, Q)` as projected, their norm, and how many counts a row wants."""
 
     q_a: Columns
     norm: mx.array
+    n_counts: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +65,16 @@ class RawPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """The window with its new rows, the other rings, and latents as of `FirstRows`."""
+    """The window with its new rows, the other rings, and latents as of `FirstRows`.
+
+    `counts` `(L, n)` int32 are zero, for `attention_kernels.decode`, if they were wanted.
+    """
 
     window: mx.array
     raw: tuple[mx.array, ...]
     latent: mx.array
     wide: mx.array
+    counts: mx.array | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +87,7 @@ class Form:
     has_latent: bool
     has_wide: bool
     is_rounded: bool
+    n_counts: int = 0
 
     @property
     def n_raw(self) -> int:
@@ -104,7 +110,10 @@ def keep_spec(form: Form) -> KernelSpec:
             *(_RAW if n_raw else ()),
             *(_OTHER if n_raw > 1 else ()),
         ),
-        outputs=("new_window", *("new_raw", "new_other")[:n_raw], *latents),
+        outputs=(
+            *("new_window", *("new_raw", "new_other")[:n_raw], *latents),
+            *(("counts",) if form.n_counts else ()),
+        ),
         threads=THREADS,
         constants={
             "WIDEST": form.widest,
@@ -113,6 +122,7 @@ def keep_spec(form: Form) -> KernelSpec:
             "HAS_WIDE": int(form.has_wide),
             "IS_ROUNDED": int(form.is_rounded),
             "N_RAW": n_raw,
+            "N_COUNTS": form.n_counts,
             "KV_AT": form.places[0],
             "Q_AT": form.places[1],
             **dict(zip(_PLACES, form.places[2:], strict=False)),
@@ -154,6 +164,7 @@ def keep(
         has_latent=queries is not None,
         has_wide=has_wide,
         is_rounded=keys.is_rounded,
+        n_counts=queries.n_counts if queries else 0,
     )
     inputs = [window, slots, keys.kv.whole, keys.norm, keys.table.cos, keys.table.sin]
     rings, latents, n_rows = [window, *(r.ring for r in raw)], list[Output](), slots.shape[0]
@@ -161,6 +172,8 @@ def keep(
         inputs += [queries.q_a.whole, queries.norm]
         types = [queries.q_a.whole.dtype, *([mx.float32] if has_wide else [])]
         latents = [Output(shape=(n_rows, queries.q_a.width), dtype=t) for t in types]
+        if queries.n_counts:
+            latents.append(Output(shape=(n_rows, queries.n_counts), dtype=mx.int32))
     for i, r in enumerate(raw):
         assert place is not None
         inputs += [r.ring, r.values.whole, r.gates.whole, r.bias]
@@ -171,8 +184,9 @@ def keep(
     if made is None:
         return None
     n = len(rings)
-    latent, wide = (made[n], made[-1]) if queries else (made[0], made[0])
-    return Kept(window=made[0], raw=tuple(made[1:n]), latent=latent, wide=wide)
+    latent, wide = (made[n], made[n + has_wide]) if queries else (made[0], made[0])
+    counts = made[-1] if form.n_counts else None
+    return Kept(window=made[0], raw=tuple(made[1:n]), latent=latent, wide=wide, counts=counts)
 
 
 def _fits(
