@@ -41,7 +41,7 @@ def choose_spec(n_kept: int) -> KernelSpec:
         source="choose.kernel",
         inputs=("scores", "mask"),
         outputs=("chosen",),
-        threads=NARROW,
+        threads=4 * NARROW,
         constants={"KEPT": n_kept},
         tolerance=Tolerance(nmse=0.0, reason="a choice"),
     )
