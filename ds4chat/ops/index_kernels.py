@@ -32,25 +32,24 @@ def index_rows_spec(
     return KernelSpec(
         name="index_row" if is_normed else "index_query",
         source="index_rows.kernel",
-        headers=("row.h",),
+        headers=("row.h", "index.h"),
         inputs=("x", "norm", "cosines", "sines"),
         outputs=("y",),
         threads=THREADS,
         constants={
-            "VALUES": width // LANES,
+            **_row_constants(width, is_rounded),
             "RMS_EPS": f"{eps!r}f",
             "PER_ROW": per_row,
             "IS_NORMED": int(is_normed),
-            "IS_ROUNDED": int(is_rounded),
-            "HADAMARD": f"{width**-0.5!r}f",
-            "FLOOR": f"{_FLOOR!r}f",
         },
         tolerance=_CODES,
     )
 
 
 @cache
-def scores_spec(width: int, n_heads: int, first: int, weights_at: int = 0) -> KernelSpec:
+def scores_spec(
+    width: int, n_heads: int, first: int, weights_at: int = 0, *, is_rounded: bool
+) -> KernelSpec:
     """The kernel behind `index_scores`.
 
     `first` columns of the mask are no keys; `weights_at`: the first column of the weights.
@@ -58,19 +57,30 @@ def scores_spec(width: int, n_heads: int, first: int, weights_at: int = 0) -> Ke
     return KernelSpec(
         name="index_scores",
         source="index_scores.kernel",
-        headers=("row.h",),
-        inputs=("q", "w", "keys", "mask"),
+        headers=("row.h", "index.h"),
+        inputs=("q", "w", "keys", "mask", "cosines", "sines"),
         outputs=("score",),
         threads=THREADS,
         constants={
-            "VALUES": width // LANES,
+            **_row_constants(width, is_rounded),
             "HEADS": n_heads,
             "FIRST": first,
             "W_AT": weights_at,
             "SCALE": f"{(width * n_heads) ** -0.5!r}f",
         },
-        tolerance=_SUMS,
+        tolerance=_CODES if is_rounded else _SUMS,
     )
+
+
+def _row_constants(width: int, is_rounded: bool) -> dict[str, int | float | str]:
+    """What `index.h` wants."""
+    return {
+        "VALUES": width // LANES,
+        "WIDTH": width,
+        "IS_ROUNDED": int(is_rounded),
+        "HADAMARD": f"{width**-0.5!r}f",
+        "FLOOR": f"{_FLOOR!r}f",
+    }
 
 
 def scores_blocks(n_keys: int) -> int:
@@ -97,25 +107,35 @@ def index_rows(
 
 
 def index_scores(
-    q: mx.array, head_weight: Columns, keys: mx.array, mask: mx.array
+    q: mx.array,
+    head_weight: Columns,
+    keys: mx.array,
+    mask: mx.array,
+    table: RopeTable,
+    *,
+    is_rounded: bool,
 ) -> mx.array | None:
-    """`(L, C)` scores of `keys` `(C, di)` for queries `(L, Hi, di)`; all float32.
+    """`(L, C)` scores of `keys` `(C, di)` for queries `(L, Hi * di)` as projected; float32.
 
     Args:
-        q: turned and rounded.
+        q: turned here and, if `is_rounded`, transformed and rounded as `index_rows` does.
         head_weight: `(L, Hi)`, not yet scaled.
         keys: rows of the indexer; those that no query sees may hold anything.
         mask: `(L, S)`, its last C columns those of the keys.
+        table: angles of the queries.
+        is_rounded: whether the indexer's rows are FP4 codes.
     """
-    length, n_heads, width = q.shape
-    dispatcher, n_keys = current(), int(keys.shape[0])
-    is_f32 = all(a.dtype == mx.float32 for a in (q, head_weight.whole, keys))
-    if dispatcher.is_reference or length > MAX_ROWS or not is_f32 or not fits_index(width):
+    dispatcher, (n_keys, width) = current(), (int(n) for n in keys.shape)
+    length, n_heads = q.shape[0], int(q.shape[1]) // width
+    is_f32 = all(a.dtype == mx.float32 for a in (head_weight.whole, keys))
+    is_typed = is_f32 and q.dtype in _TYPES
+    if dispatcher.is_reference or length > MAX_ROWS or not is_typed or not fits_index(width):
         return None
-    spec = scores_spec(width, n_heads, int(mask.shape[1]) - n_keys, head_weight.first)
+    first = int(mask.shape[1]) - n_keys
+    spec = scores_spec(width, n_heads, first, head_weight.first, is_rounded=is_rounded)
     output = Output(shape=(length, n_keys), dtype=mx.float32)
-    n_blocks = length * scores_blocks(n_keys)
-    made = dispatcher.run(spec, [q, head_weight.whole, keys, mask], n_blocks, [output])
+    inputs = [q, head_weight.whole, keys, mask, table.cos, table.sin]
+    made = dispatcher.run(spec, inputs, length * scores_blocks(n_keys), [output])
     return None if made is None else made[0]
 
 
