@@ -25,6 +25,7 @@ def pool_spec(*, is_overlapping: bool, is_first: bool) -> KernelSpec:
     return KernelSpec(
         name="pool",
         source="pool.kernel",
+        headers=("row.h", "pool.h"),
         inputs=("raw", "slots"),
         outputs=("pooled",),
         threads=NARROW,

@@ -37,7 +37,7 @@ def index_rows_spec(
         outputs=("y",),
         threads=THREADS,
         constants={
-            **_row_constants(width, is_rounded),
+            **row_constants(width, is_rounded),
             "RMS_EPS": f"{eps!r}f",
             "PER_ROW": per_row,
             "IS_NORMED": int(is_normed),
@@ -62,7 +62,7 @@ def scores_spec(
         outputs=("score",),
         threads=THREADS,
         constants={
-            **_row_constants(width, is_rounded),
+            **row_constants(width, is_rounded),
             "HEADS": n_heads,
             "FIRST": first,
             "W_AT": weights_at,
@@ -72,7 +72,7 @@ def scores_spec(
     )
 
 
-def _row_constants(width: int, is_rounded: bool) -> dict[str, int | float | str]:
+def row_constants(width: int, is_rounded: bool) -> dict[str, int | float | str]:
     """What `index.h` wants."""
     return {
         "VALUES": width // LANES,

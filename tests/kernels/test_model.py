@@ -37,7 +37,7 @@ OTHERS = (
     *("hyper_post_24", "hyper_pre_24", "hyper_post_4", "hyper_pre_4"),
     *("attn_rows", "attn_row", "attn_window", "attn_decode"),
     *("index_row", "index_query", "index_scores", "route", "route_table"),
-    *("keep_0", "keep_1", "keep_2", "pool", "choose"),
+    *("keep_0", "keep_1", "keep_2", "pool", "choose", "complete", "complete_both"),
 )
 GIVEN_UP = (
     *OTHERS,

@@ -11,6 +11,7 @@ from ds4chat.ops.spec import KernelSpec
 from tests.kernels import (
     attention_cases,
     cache_cases,
+    complete_cases,
     hyper_cases,
     keep_cases,
     moe_cases,
@@ -56,7 +57,7 @@ def every_variant(backend: str) -> Iterator[Variant]:
         if (case.spec, types) not in seen:
             seen.add((case.spec, types))
             yield Variant(label=family.label, spec=case.spec, types=types)
-    for case in chain(cache_cases.cases(), keep_cases.cases()):
+    for case in chain(cache_cases.cases(), keep_cases.cases(), complete_cases.cases()):
         types = (*(kind for _, kind in case.inputs), *(kind for _, kind in case.outputs))
         yield Variant(label=case.spec.name, spec=case.spec, types=types)
     for spec, types in wide_cases.others(backend):

@@ -18,6 +18,7 @@ from ds4chat.ops import cache_kernels, index_kernels
 from ds4chat.ops.attention import attend, gather_keys, project_groups
 from ds4chat.ops.attention_kernels import FirstRows
 from ds4chat.ops.bands import attend_bands, bands
+from ds4chat.ops.complete_kernels import Place, Pooled, complete
 from ds4chat.ops.compressor import entries_of, pool
 from ds4chat.ops.dispatch import current
 from ds4chat.ops.indexer import choose_rows, score_rows
@@ -226,6 +227,8 @@ class Attention:
         assert w.compressor is not None
         assert cache.raw is not None
         assert cache.rows is not None
+        if is_kept and self._complete(w, cache, plan):
+            return
         new = None if is_kept else _raw_rows(inputs[2], inputs[3], w.compressor, plan)
         for where, made, table in _new_rows(new, cache.ratio, cache.raw, plan):
             cache.rows[where] = make_kv(
@@ -240,6 +243,35 @@ class Attention:
         for where, made, table in _new_rows(new, cache.ratio, cache.index_raw, plan):
             made_row = self._index_rows(made, w.index_compressor.norm, table)
             cache.index_rows[where] = made_row
+
+    def _complete(self, w: AttentionWeights, cache: LayerCache, plan: RatioPlan) -> bool:
+        """Make a decode pass's compressed rows of its raw ones, a launch each, if built."""
+        for job in plan.jobs:
+            assert w.compressor is not None
+            assert cache.rows is not None
+            assert cache.raw is not None
+            keys = Pooled(rows=cache.rows, raw=cache.raw, norm=w.compressor.norm)
+            index = None
+            if w.index_compressor is not None:
+                assert cache.index_rows is not None
+                assert cache.index_raw is not None
+                norm = w.index_compressor.norm
+                index = Pooled(rows=cache.index_rows, raw=cache.index_raw, norm=norm)
+            place = Place(
+                at=job.row,
+                slots=job.raw_slots,
+                table=job.table,
+                is_overlapping=cache.ratio == 4,
+                is_first=job.is_first,
+            )
+            eps = self._block.rms_eps
+            made = complete(keys, index, place, eps=eps, is_rounded=self._kv_fp8)
+            if made is None:
+                return False
+            cache.rows = made[0]
+            if index is not None:
+                cache.index_rows = made[1]
+        return True
 
     def _index_rows(self, x: mx.array, norm: mx.array | None, table: RopeTable) -> mx.array:
         """The indexer's rows `(N, di)`, or its queries `(L * Hi, di)`, turned and rounded."""
