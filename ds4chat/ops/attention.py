@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
+from ds4chat.ops.blocks import Blocks
 from ds4chat.ops.linear import Linear
 
 
@@ -59,4 +60,8 @@ def project_groups(out: mx.array, weight: Linear, n_groups: int) -> mx.array:
         `(L, G * R)`.
     """
     length = out.shape[0]
+    if isinstance(weight, Blocks):
+        made = weight.grouped_rows(out.reshape(length, -1), n_groups)
+        if made is not None:
+            return made
     return weight.grouped(out.reshape(length, n_groups, -1)).reshape(length, -1)

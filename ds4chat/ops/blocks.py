@@ -134,13 +134,20 @@ class Blocks:
         weight = BlockWeight(blocks=rows, quant=self.quant, n_in=self.n_in)
         return qmatmul(x, weight, out_dtype=self.out_dtype or x.dtype, n_groups=n_groups)
 
+    def grouped_rows(self, x: mx.array, n_groups: int) -> mx.array | None:
+        """`grouped` for `(L, G * in)` and to `(L, out)` where a kernel does it, else None.
+
+        Each reshape is a node that MLX evaluates.
+        """
+        return self._by_kernel(x, self.raw, n_groups) if self._has_kernel(x) else None
+
     def grouped(self, x: mx.array) -> mx.array:
         """`(L, G, in)` through G matrices, one above the other: `(L, G, out / G)`."""
         n_groups = x.shape[1]
         raw = self.raw.reshape(n_groups, -1, self.raw.shape[-1])
-        if self._has_kernel(x):
-            rows = x.reshape(x.shape[0], -1)
-            return self._by_kernel(rows, self.raw, n_groups).reshape(x.shape[0], n_groups, -1)
+        made = self.grouped_rows(x.reshape(x.shape[0], -1), n_groups)
+        if made is not None:
+            return made.reshape(x.shape[0], n_groups, -1)
         half = self._halves(x, self.raw)
         weight = self._values(raw) if half is None else half.reshape(n_groups, -1, x.shape[2])
         rows = x.astype(weight.dtype).swapaxes(0, 1)

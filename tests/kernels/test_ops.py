@@ -14,6 +14,7 @@ import pytest
 from ds4chat.errors import KernelError
 from ds4chat.formats.quants.base import format_named
 from ds4chat.ops import dispatch, moe_kernels
+from ds4chat.ops.attention import project_groups
 from ds4chat.ops.blocks import Blocks
 from ds4chat.ops.dispatch import Dispatcher, Output
 from ds4chat.ops.hyper import HyperWeights, Mix
@@ -78,6 +79,19 @@ def test_grouped_product(host: HostDispatcher, rank: int) -> None:
     ours, theirs = both(host, lambda: [weight.grouped(x)])
     close(ours[0], theirs[0])
     assert host.launched.get("qmatmul_q8_0", 0) == (rank == 32)
+
+
+@needs_compiler
+def test_heads_are_projected_in_groups_without_copies(host: HostDispatcher) -> None:
+    raw = mx.array(random_blocks(np.random.default_rng(5), "Q8_0", 64, 64))
+    weight = Blocks(raw=raw, quant=format_named("Q8_0"))
+    out = mx.random.normal((3, 8, 32), key=mx.random.key(5))
+    ours, theirs = both(host, lambda: [project_groups(out, weight, 4)])
+    assert ours[0].shape == theirs[0].shape == (3, 64)
+    close(ours[0], theirs[0])
+    wanted = weight.grouped(out.reshape(3, 4, 64)).reshape(3, -1)
+    assert host.launched == {"qmatmul_q8_0": 2}
+    np.testing.assert_array_equal(np.array(ours[0]), np.array(wanted))
 
 
 @needs_compiler

@@ -101,8 +101,8 @@ def test_not_without_kernels(runner: Runner) -> None:
     ("name", "after", "is_proven"),
     [
         ("index_scores", 0, False),  # a sum over the context
-        pytest.param("attn_rows", 0, True, marks=pytest.mark.slow),  # stock in its place
-        pytest.param("attn_rows", 9, False, marks=pytest.mark.slow),  # while it is tried
+        pytest.param("keep_2", 0, True, marks=pytest.mark.slow),  # stock in its place
+        pytest.param("keep_2", 9, False, marks=pytest.mark.slow),  # while it is tried
     ],
 )
 def test_when_a_kernel_is_given_up(
