@@ -151,42 +151,45 @@ def keep(
     """
     if not _fits(window, slots, keys, queries, raw):
         return None
-    has_wide = queries is not None and queries.q_a.whole.dtype != mx.float32
-    columns = [c for r in raw for c in (r.values, r.gates)]
-    form = Form(
-        widest=max(keys.kv.width, queries.q_a.width if queries else 0),
-        eps=keys.eps,
-        places=(
-            keys.kv.first,
-            queries.q_a.first if queries else 0,
-            *(c.first for c in columns),
-        ),
-        has_latent=queries is not None,
-        has_wide=has_wide,
-        is_rounded=keys.is_rounded,
-        n_counts=queries.n_counts if queries else 0,
-    )
+    form, n_rows = _form(keys, queries, raw), int(slots.shape[0])
     inputs = [window, slots, keys.kv.whole, keys.norm, keys.table.cos, keys.table.sin]
-    rings, latents, n_rows = [window, *(r.ring for r in raw)], list[Output](), slots.shape[0]
-    if queries is not None:
-        inputs += [queries.q_a.whole, queries.norm]
-        types = [queries.q_a.whole.dtype, *([mx.float32] if has_wide else [])]
-        latents = [Output(shape=(n_rows, queries.q_a.width), dtype=t) for t in types]
-        if queries.n_counts:
-            latents.append(Output(shape=(n_rows, queries.n_counts), dtype=mx.int32))
+    inputs += [] if queries is None else [queries.q_a.whole, queries.norm]
     for i, r in enumerate(raw):
         assert place is not None
         inputs += [r.ring, r.values.whole, r.gates.whole, r.bias]
         inputs += [] if i else [place.phase, place.slots]
-    outputs = [*(Output(shape=a.shape, dtype=a.dtype) for a in rings), *latents]
+    rings = [window, *(r.ring for r in raw)]
+    outputs = [Output(shape=a.shape, dtype=a.dtype) for a in rings]
+    outputs += [] if queries is None else _latents(form, queries, n_rows)
     n_blocks = sum(a.shape[0] for a in rings) + (n_rows if queries else 0)
     made = current().run(keep_spec(form), inputs, n_blocks, outputs)
     if made is None:
         return None
     n = len(rings)
-    latent, wide = (made[n], made[n + has_wide]) if queries else (made[0], made[0])
+    latent, wide = (made[n], made[n + form.has_wide]) if queries else (made[0], made[0])
     counts = made[-1] if form.n_counts else None
     return Kept(window=made[0], raw=tuple(made[1:n]), latent=latent, wide=wide, counts=counts)
+
+
+def _form(keys: KeyRows, queries: Queries | None, raw: tuple[RawRows, ...]) -> Form:
+    q_a = queries.q_a if queries else None
+    columns = [c for r in raw for c in (r.values, r.gates)]
+    return Form(
+        widest=max(keys.kv.width, q_a.width if q_a else 0),
+        eps=keys.eps,
+        places=(keys.kv.first, q_a.first if q_a else 0, *(c.first for c in columns)),
+        has_latent=queries is not None,
+        has_wide=q_a is not None and q_a.whole.dtype != mx.float32,
+        is_rounded=keys.is_rounded,
+        n_counts=queries.n_counts if queries else 0,
+    )
+
+
+def _latents(form: Form, queries: Queries, n_rows: int) -> list[Output]:
+    types = [queries.q_a.whole.dtype, *([mx.float32] if form.has_wide else [])]
+    made = [Output(shape=(n_rows, queries.q_a.width), dtype=t) for t in types]
+    counts = Output(shape=(n_rows, form.n_counts), dtype=mx.int32)
+    return [*made, counts] if form.n_counts else made
 
 
 def _fits(
