@@ -1,7 +1,8 @@
 """Whether a model and its context fit into memory, decided before weights are read.
 
 Pure: sizes in bytes come in, words come out. Estimates are upper bounds of what the KV state
-takes (growing arrays are half as large again as needed), so "fits" can be trusted.
+takes (growing arrays are half as large again as needed) and of what a decode pass of eight rows
+needs to attend it, so "fits" can be trusted.
 """
 
 from __future__ import annotations
@@ -9,15 +10,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import mlx.core as mx
+
 from ds4chat.errors import EngineError
 from ds4chat.model.config import TargetConfig
 from ds4chat.model.kv import MAX_ROWS, raw_span, ring_size
+from ds4chat.ops.attention_kernels import sums_bytes
 from ds4chat.sizes import size
 
 MIN_CTX = 2048
 """A context below this is not worth loading a large model for."""
 _GROWTH = 1.5  # of the compressed rows: they grow by half
 _MARKS = 4  # the rings themselves, and three marks of them
+_IN_FLIGHT = 2  # layers whose attention is not added up: MLX waits for one where memory ends
 _CTX_STEP = 1024
 _WIRED_ROOM = 2 << 30  # left to the system behind a raised wired limit, at the least
 
@@ -69,7 +74,8 @@ def needs(
         chunk: prompt tokens evaluated at once.
     """
     block = config.block
-    window = ring_size(block.window) * block.head_dim * itemsize
+    window_slots = ring_size(block.window)
+    window = window_slots * block.head_dim * itemsize
     fixed, token = n_stages * window, 0.0
     for ratio in config.compress_ratios:
         fixed += window
@@ -83,7 +89,13 @@ def needs(
     hidden = (block.n_experts_used + block.n_shared) * block.expert_dim * 3 * 4
     heads = block.n_heads * block.head_dim * 3 * 4
     working = chunk * 4 * (streams + hidden + heads) + MAX_ROWS * config.n_vocab * 4
-    return Needs(weights=weights, fixed=_MARKS * fixed + working, token=token * _GROWTH)
+    token *= _GROWTH
+    if itemsize == mx.bfloat16.size:
+        fullest = min((ratio for ratio in config.compress_ratios if ratio), default=0)
+        sums, slot_sums = sums_bytes(window_slots, block.n_heads, block.head_dim)
+        working += _IN_FLIGHT * MAX_ROWS * sums
+        token += _IN_FLIGHT * MAX_ROWS * slot_sums / fullest if fullest else 0.0
+    return Needs(weights=weights, fixed=_MARKS * fixed + working, token=token)
 
 
 def largest_ctx(wants: Needs, memory: Memory) -> int:

@@ -168,6 +168,17 @@ def n_chunks_of(n_window: int, n_keys: int = 0) -> int:
     return -(-(-(-n_window // LANES) * LANES + n_keys) // CHUNK)
 
 
+def sums_bytes(n_window: int, n_heads: int, width: int) -> tuple[int, float]:
+    """Bytes of a row's chunk sums in a layer: with a window alone, and more for each key.
+
+    Only where attention is tiled: bf16 and heads in eights.
+    """
+    if n_heads % TILE_HEADS:
+        return 0, 0.0
+    chunk = n_heads * (width + 2) * 4  # `sums`, `tops` and `totals` of `tiles_spec`
+    return (n_chunks_of(n_window) + 1) * chunk, chunk / CHUNK
+
+
 _DECODE_REST = ("mask", "sink", "cosines", "sines")
 
 

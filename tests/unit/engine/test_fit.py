@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from ds4chat.cli.bench_open import FLASH as FLASH_SIZES
 from ds4chat.engine.fit import Fit, Memory, Needs, judge, largest_ctx, needs
 from ds4chat.engine.memory import of_device, parse_meminfo
 from ds4chat.engine.runner import PREFILL_CHUNK
 from ds4chat.errors import EngineError
+from ds4chat.model.kv import padded, ring_size
+from ds4chat.ops.attention_kernels import n_chunks_of
 from tests.engines import SMALL, open_pair, random_ids
 
 GIB = 1 << 30
@@ -89,6 +93,23 @@ def test_the_estimate_bounds_what_a_session_really_holds(tmp_path: Path) -> None
             sizes.append(session.kv_bytes())
             assert sizes[-1] < wants.at(n)
         assert sizes[-1] - sizes[0] < wants.token * 1100 < 3 * (sizes[-1] - sizes[0])
+
+
+@pytest.mark.parametrize("ctx", [100, 4096, 1 << 20])
+def test_the_estimate_counts_what_attention_in_chunks_writes(ctx: int) -> None:
+    config, block = FLASH_SIZES, FLASH_SIZES.block
+
+    def wants(itemsize: int, heads: int) -> int:
+        sized = replace(config, block=replace(block, n_heads=heads))
+        found = needs(sized, weights=0, itemsize=itemsize, n_stages=0, chunk=1)
+        return found.at(ctx)
+
+    n_chunks = n_chunks_of(ring_size(block.window), padded(ctx // 4))
+    chunk = 8 * 64 * (512 + 2) * 4  # of eight rows of a layer
+    odd = wants(2, 63)  # no kernel for heads that are not in eights
+    grown = odd + 4 * 3 * 4 * block.head_dim  # the working memory of one more head
+    assert 2 * n_chunks * chunk <= wants(2, 64) - grown <= 2 * (n_chunks + 2) * chunk
+    assert wants(4, 64) - wants(4, 63) == grown - odd
 
 
 def test_devices_and_the_system_say_what_they_have() -> None:
