@@ -5,7 +5,7 @@ Masks, slots and rotary tables depend on positions alone, so every layer of a ki
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ds4chat.model.config import TargetConfig
-from ds4chat.model.kv import MAX_ROWS, open_start, padded, raw_span, ring_size
+from ds4chat.model.kv import open_start, padded, raw_span, ring_size
 from ds4chat.ops.packed import on_device
 from ds4chat.ops.replay import Replay
 from ds4chat.ops.rope import Rope, RopeSpec, RopeTable
@@ -55,6 +55,14 @@ class RatioPlan:
     new_table: RopeTable | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Source:
+    """What plans of one form share, compared by identity, and the arrays in its order."""
+
+    layout: Hashable
+    parts: list[mx.array]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """One pass of L rows at positions n .. n+L-1."""
@@ -69,10 +77,11 @@ class Plan:
     window_keep: int
     window_before: mx.array | None  # prefill pass: slots of the W-1 window rows before n
     by_ratio: dict[int, RatioPlan]
+    source: Source | None = None  # of a decode pass
 
     def of_ratio(self, ratio: int) -> Plan:
         """What layers of one ratio need of a decode pass; alike for passes of one graph."""
-        return replace(self, n=0, by_ratio={ratio: self.by_ratio[ratio]})
+        return replace(self, n=0, by_ratio={ratio: self.by_ratio[ratio]}, source=None)
 
     @property
     def is_prefill(self) -> bool:
@@ -81,7 +90,7 @@ class Plan:
 
 
 class Planner:
-    """Makes plans for one model geometry."""
+    """Plans prompts' passes for one model geometry."""
 
     def __init__(self, config: TargetConfig) -> None:
         self._config = config
@@ -100,15 +109,12 @@ class Planner:
         self._replay = Replay()
         self._ratios = sorted(set(config.compress_ratios))
 
-    def plan(self, ids: Sequence[int], n: int, *, row_exact: bool) -> Plan:
-        """Plan a pass. `row_exact` keeps the fixed slots of decode; else a prefill layout."""
+    def plan(self, ids: Sequence[int], n: int) -> Plan:
+        """Plan a pass over `ids` at positions n, n + 1, ..: any number of rows."""
         length = len(ids)
-        if row_exact and length > MAX_ROWS:
-            raise ValueError(f"a row-exact pass has at most {MAX_ROWS} rows, not {length}")
         window, ring = self._config.block.window, ring_size(self._config.block.window)
         positions = n + np.arange(length)
         keep = min(length, ring)
-        before = np.arange(n - window + 1, n)
         plan = Plan(
             n=n,
             length=length,
@@ -118,30 +124,23 @@ class Planner:
             compressed=self.compressed.host_table(positions),
             window_slots=_slots(positions[length - keep :], ring),
             window_keep=keep,
-            window_before=None if row_exact else _slots(before, ring),
-            by_ratio={r: self._ratio_plan(r, n, length, row_exact) for r in self._ratios},
+            window_before=_slots(np.arange(n - window + 1, n), ring),
+            by_ratio={r: self._ratio_plan(r, n, length) for r in self._ratios},
         )
         return on_device(plan, self._replay)
 
-    def _ratio_plan(self, ratio: int, n: int, length: int, row_exact: bool) -> RatioPlan:
+    def _ratio_plan(self, ratio: int, n: int, length: int) -> RatioPlan:
         window = self._config.block.window
-        at = (
-            _ring_positions(n + length, ring_size(window))
-            if row_exact
-            else np.arange(n - window + 1, n + length)
-        )
+        at = np.arange(n - window + 1, n + length)
         n_slots = padded((n + length) // ratio) if ratio else 0
-        # a prompt's many rows times all slots are work for the device, a step's few are not
-        visible = _visible(np if row_exact else mx, n, length, at, window, ratio, n_slots)
-        mask, is_live = _masks(visible)
+        # many rows times all slots are work for the device
+        mask, is_live = _masks(_visible(mx, n, length, at, window, ratio, n_slots))
         if ratio == 0:
             return RatioPlan(mask=mask, is_live=is_live)
         positions = n + np.arange(length)
         slots = ring_size(raw_span(ratio))
         keep = min(length, slots)
         first, last = n // ratio, (n + length) // ratio
-        n_jobs = last - first if row_exact else 0
-        jobs = tuple(self._job(ratio, first + j, slots) for j in range(n_jobs))
         return RatioPlan(
             mask=mask,
             is_live=is_live,
@@ -150,25 +149,10 @@ class Planner:
             phase=host(positions % ratio),
             raw_slots=_slots(positions[length - keep :], slots),
             raw_keep=keep,
-            jobs=jobs,
-            n_new=0 if row_exact else last - first,
-            first_new=0 if row_exact else first,
-            raw_before=None if row_exact else _slots(np.arange(open_start(ratio, n), n), slots),
-            new_table=(
-                None
-                if row_exact
-                else self.compressed.host_table(np.arange(first, last) * ratio)
-            ),
-        )
-
-    def _job(self, ratio: int, row: int, n_raw_slots: int) -> RowJob:
-        start = ratio * row - (ratio if ratio == 4 and row > 0 else 0)
-        tokens = np.arange(start, ratio * (row + 1))
-        return RowJob(
-            row=host(np.array([row])),
-            raw_slots=_slots(tokens, n_raw_slots),
-            is_first=row == 0,
-            table=self.compressed.host_table(np.array([ratio * row])),
+            n_new=last - first,
+            first_new=first,
+            raw_before=_slots(np.arange(open_start(ratio, n), n), slots),
+            new_table=self.compressed.host_table(np.arange(first, last) * ratio),
         )
 
 
@@ -181,7 +165,7 @@ def _slots(positions: NDArray[np.int64], size: int) -> Any:
     return host(positions % size)
 
 
-def _ring_positions(n_end: int, size: int) -> NDArray[np.int64]:
+def ring_positions(n_end: int, size: int) -> NDArray[np.int64]:
     """The newest position below `n_end` that each slot of a ring can hold (negative: none)."""
     slot = np.arange(size)
     newest: NDArray[np.int64] = n_end - 1 - (n_end - 1 - slot) % size

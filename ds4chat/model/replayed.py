@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import mlx.core as mx
 
@@ -29,6 +30,14 @@ class _Form:
 
     number: int
     arrays: list[mx.array]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Picks:
+    """The number of a form, and where its arrays stand among a plan's parts."""
+
+    number: int
+    order: list[int]
 
 
 class _Forms:
@@ -65,11 +74,30 @@ class ReplayedBlocks:
         self._block = block
         self._forms = _Forms()
         self._parts = [self._forms.of(part) for part in parts]
+        self._picks = WeakKeyDictionary[Hashable, dict[int, _Picks]]()
         self.replay = Replay()
 
     def plans(self, plan: Plan) -> dict[int, _Form]:
         """What the layers of each ratio need of a pass; made once for `__call__`."""
-        return {ratio: self._forms.of(plan.of_ratio(ratio)) for ratio in plan.by_ratio}
+        if plan.source is None:
+            return {ratio: self._forms.of(plan.of_ratio(ratio)) for ratio in plan.by_ratio}
+        picks, parts = self._picks.get(plan.source.layout), plan.source.parts
+        if picks is None:
+            picks = self._picks[plan.source.layout] = self._look(plan, plan.source.parts)
+        return {
+            ratio: _Form(number=p.number, arrays=[parts[i] for i in p.order])
+            for ratio, p in picks.items()
+        }
+
+    def _look(self, plan: Plan, parts: list[mx.array]) -> dict[int, _Picks]:
+        """Which parts of a layout's plans the layers of each ratio take, in which order."""
+        numbers = {id(part): i for i, part in enumerate(parts)}
+        made = {}
+        for ratio in plan.by_ratio:
+            form = self._forms.of(plan.of_ratio(ratio))
+            order = [numbers[id(a)] for a in form.arrays]
+            made[ratio] = _Picks(number=form.number, order=order)
+        return made
 
     def __call__(self, i: int, flow: Flow, cache: LayerCache, plans: dict[int, _Form]) -> Flow:
         """Evaluate layer `i` (lazily); `cache` then holds its new arrays."""

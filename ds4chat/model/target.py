@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from ds4chat.model.config import TargetConfig
+from ds4chat.model.decode_plan import DecodePlanner
 from ds4chat.model.kv import KVLog, LayerCache
 from ds4chat.model.layers.attention import Attention
 from ds4chat.model.layers.feed_forward import feed_forward
@@ -53,7 +54,8 @@ class Target:
         self.config = config
         self.weights = weights
         self.dtype = dtype
-        self.planner = Planner(config)
+        self._planner = Planner(config)
+        self._steps = DecodePlanner(config, self._planner.plain, self._planner.compressed)
         self._attention = Attention(config, kv_fp8=kv_fp8)
         self._capture_layers = tuple(capture_layers)
         readers = [*(block.hc_attn for block in weights.blocks[1:]), weights.head.hc]
@@ -64,7 +66,15 @@ class Target:
         """An empty log for this model."""
         return KVLog(self.config, self.dtype)
 
-    def plan(self, log: KVLog, ids: Sequence[int], n: int, *, row_exact: bool) -> Plan:
+    def plan(
+        self,
+        log: KVLog,
+        ids: Sequence[int],
+        n: int,
+        *,
+        row_exact: bool,
+        ahead: Plan | None = None,
+    ) -> Plan:
         """Plan a pass over `ids` at positions n .. and make room for its rows.
 
         Args:
@@ -72,9 +82,18 @@ class Target:
             ids: 1..8 tokens with `row_exact`, any number without.
             n: position of the first row.
             row_exact: row i has the same bits for any number of rows. Else a prefill chunk.
+            ahead: used instead of a new plan if it is one of this pass.
         """
         log.reserve(n + len(ids))
-        return self.planner.plan(ids, n, row_exact=row_exact)
+        if not row_exact:
+            return self._planner.plan(ids, n)
+        if ahead is not None and (ahead.n, ahead.length) == (n, len(ids)):
+            return self._steps.with_ids(ahead, ids)
+        return self._steps.plan(ids, n)
+
+    def plan_ahead(self, n: int) -> Plan:
+        """Plan a step at position `n` whose token is not known yet, for `plan`."""
+        return self._steps.ahead(n)
 
     def evaluate(self, log: KVLog, plan: Plan, *, last_only: bool = False) -> PassResult:
         """Append the rows of a plan; all results are lazy, and so are the log's new arrays.

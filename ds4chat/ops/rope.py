@@ -10,6 +10,9 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
+TABLE_ROWS, MAX_BLOCKS = 256, 4
+"""Positions of a table that is kept, and how many are."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeSpec:
@@ -59,6 +62,7 @@ class Rope:
     def __init__(self, spec: RopeSpec) -> None:
         self.spec = spec
         self._freq = spec.frequencies()
+        self._blocks: dict[int, RopeTable] = {}
 
     def table(self, positions: NDArray[np.int64]) -> RopeTable:
         """Tables for `(L,)` absolute positions."""
@@ -71,6 +75,22 @@ class Rope:
         cos: Any = np.cos(angle).astype(np.float32)
         sin: Any = np.sin(angle).astype(np.float32)
         return RopeTable(cos=cos, sin=sin)
+
+    def rows(self, n: int, length: int) -> RopeTable:
+        """`host_table` of the positions n, n + 1, ..: views of tables that are kept.
+
+        A step asks for one row, and the next step for the next.
+        """
+        number, at = divmod(n, TABLE_ROWS)
+        if at + length > TABLE_ROWS:
+            return self.host_table(n + np.arange(length))
+        block = self._blocks.get(number)
+        if block is None:
+            if len(self._blocks) >= MAX_BLOCKS:
+                del self._blocks[next(iter(self._blocks))]
+            block = self.host_table(TABLE_ROWS * number + np.arange(TABLE_ROWS))
+            self._blocks[number] = block
+        return RopeTable(cos=block.cos[at : at + length], sin=block.sin[at : at + length])
 
 
 def rotate(x: mx.array, table: RopeTable, *, inverse: bool = False) -> mx.array:

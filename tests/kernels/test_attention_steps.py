@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ds4chat.model.kv import padded, ring_size
-from ds4chat.model.plan import _masks, _ring_positions, _visible
+from ds4chat.model.plan import _masks, ring_positions, _visible
 from ds4chat.ops import attention_kernels as kernels
 from ds4chat.ops.dispatch import current, use
 from ds4chat.ops.rope import RopeTable
@@ -73,7 +73,7 @@ def drawn(n_end: int) -> Model:
 def attend(m: Model, n: int, length: int, ratio: int, *, joins: bool = True) -> Array:
     """Rows n .. n + length - 1 in one launch (two without `joins`), as a step lays them out."""
     ring, end = ring_size(WINDOW), n + length
-    at = _ring_positions(end, ring)
+    at = ring_positions(end, ring)
     window = np.where((at >= 0)[:, None], m.rows[np.maximum(at, 0)], np.nan)
     n_slots = padded(end // ratio) if ratio else 0
     mask, _ = _masks(_visible(np, n, length, at, WINDOW, ratio, n_slots))

@@ -6,8 +6,9 @@ import math
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from ds4chat.ops.rope import Rope, RopeSpec, rotate
+from ds4chat.ops.rope import Rope, RopeSpec, RopeTable, rotate
 from tests.unit.ops.exact import bits, double, normal, single
 
 POSITIONS = np.array([0, 1, 2, 63, 127, 128, 4095, 65_535, 131_072, 999_999, 1_000_000])
@@ -86,3 +87,28 @@ def test_row_of_a_table() -> None:
     alone = Rope(FLASH).table(np.array([6]))
     assert np.array_equal(bits(np.array(table.row(1).cos)), bits(np.array(alone.cos)))
     assert np.array_equal(bits(np.array(table.row(1).sin)), bits(np.array(alone.sin)))
+
+
+def test_rows_that_are_kept_have_the_bits_of_a_table_of_their_own() -> None:
+    rope = Rope(RopeSpec(dim=12, base=10000.0, factor=16.0, original_ctx=4096))
+    for n, length in ((0, 1), (255, 1), (250, 8), (256, 8), (70_001, 3), (9, 1)):
+        found, wanted = rope.rows(n, length), rope.host_table(n + np.arange(length))
+        for i in range(length):
+            alone = rope.host_table(np.array([n + i]))
+            assert found.row(i).cos.tobytes() == alone.cos.tobytes() == wanted.cos[i].tobytes()
+            assert found.row(i).sin.tobytes() == alone.sin.tobytes() == wanted.sin[i].tobytes()
+
+
+def test_only_some_tables_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[int]()
+    table = Rope.host_table
+
+    def watched(self: Rope, positions: NDArray[np.int64]) -> RopeTable:
+        made.append(int(positions[0]))
+        return table(self, positions)
+
+    monkeypatch.setattr(Rope, "host_table", watched)
+    rope = Rope(RopeSpec(dim=8, base=10000.0))
+    for n in (0, 1, 255, 256, 512, 768, 1024, 1025, 0, 1024):
+        rope.rows(n, 1)
+    assert made == [0, 256, 512, 768, 1024, 0]
