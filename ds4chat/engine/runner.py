@@ -7,7 +7,7 @@ grows behind an unevaluated array.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from ds4chat.draft.dspark import Drafter, DraftLog
 from ds4chat.engine.snapshot_chain import Lineage
 from ds4chat.model.kv import MAX_ROWS, KVLog, to_numpy
-from ds4chat.model.target import Target
+from ds4chat.model.plan import Plan
+from ds4chat.model.target import PassResult, Target
 from ds4chat.ops.dispatch import current
 
 PREFILL_CHUNK = 256
@@ -33,16 +34,22 @@ def prefill_chunk() -> int:
     return _LONG_CHUNKS.get(current().backend, PREFILL_CHUNK)
 
 
+def _rest() -> None:
+    """What the host does while the device works, if there is nothing to do."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Timeline:
     """All state of one session: the target's log and the drafter's context rows.
 
-    `lineage` knows the last snapshot of these very rows.
+    `lineage` knows the last snapshot of these very rows. `ahead` is the plan of a step that
+    may be the next: it depends on the position alone, and is made while the device works.
     """
 
     log: KVLog
     rings: DraftLog | None
     lineage: Lineage = field(default_factory=Lineage)
+    ahead: Plan | None = None
 
     def arrays(self) -> list[mx.array]:
         """All arrays of the state."""
@@ -119,8 +126,12 @@ class Runner:
         rings = self.drafter.new_log() if self.drafter is not None else None
         return Timeline(log=self.target.new_log(), rings=rings)
 
-    def evaluate_rows(self, timeline: Timeline, ids: Sequence[int]) -> NDArray[np.float32]:
+    def evaluate_rows(
+        self, timeline: Timeline, ids: Sequence[int], *, meanwhile: Callable[[], None] = _rest
+    ) -> NDArray[np.float32]:
         """Append 1..8 rows at position n without committing: logits `(L, V)` float32.
+
+        `meanwhile` is called once, while the device works; it must leave the timeline alone.
 
         A row that is not finite reaches the rows before it (0 * NaN is NaN), which plain
         decoding would not see: such a pass is done again row by row. So is one in which a
@@ -128,13 +139,14 @@ class Runner:
         """
         n = timeline.log.n
         if self.is_row_exact or len(ids) == 1:
-            logits = self._pass(timeline, ids, n, row_exact=True, last_only=False)
+            logits = self._pass(timeline, ids, n, meanwhile=meanwhile)
             if len(ids) == 1 or (self.is_row_exact and np.isfinite(logits).all()):
                 return logits
-        rows = [
-            self._pass(timeline, [token], n + i, row_exact=True, last_only=False)
-            for i, token in enumerate(ids)
-        ]
+            meanwhile = _rest
+        rows = []
+        for i, token in enumerate(ids):
+            rows.append(self._pass(timeline, [token], n + i, meanwhile=meanwhile))
+            meanwhile = _rest
         return np.concatenate(rows, axis=0)
 
     def prefill(
@@ -147,7 +159,9 @@ class Runner:
             size = min(chunk_size - start % chunk_size, len(ids) - done)
             chunk = ids[done : done + size]
             is_short = size <= MAX_ROWS and self.is_row_exact
-            logits = self._pass(timeline, chunk, start, row_exact=is_short, last_only=True)
+            result = self._build(timeline, chunk, start, row_exact=is_short, last_only=True)
+            mx.eval(result.logits, timeline.arrays())  # sync: chunks are told as they are done
+            logits = np.array(result.logits)
             timeline.log.n = start + size
             done += size
             yield done, logits[-1]
@@ -172,6 +186,18 @@ class Runner:
         )
 
     def _pass(
+        self, timeline: Timeline, ids: Sequence[int], n: int, *, meanwhile: Callable[[], None]
+    ) -> NDArray[np.float32]:
+        """A row-exact pass and its logits."""
+        result = self._build(timeline, ids, n, row_exact=True, last_only=False)
+        mx.async_eval(result.logits, timeline.arrays())  # type: ignore[no-untyped-call]
+        meanwhile()
+        if len(ids) == 1:
+            timeline.ahead = self.target.plan_ahead(n + 1)
+        mx.eval(result.logits)  # sync: the choice is made on the host
+        return np.array(result.logits)
+
+    def _build(
         self,
         timeline: Timeline,
         ids: Sequence[int],
@@ -179,11 +205,10 @@ class Runner:
         *,
         row_exact: bool,
         last_only: bool,
-    ) -> NDArray[np.float32]:
-        plan = self.target.plan(timeline.log, ids, n, row_exact=row_exact)
-        result = self.target.evaluate(timeline.log, plan, last_only=last_only)
+    ) -> PassResult:
+        plan = self.target.plan(timeline.log, ids, n, row_exact=row_exact, ahead=timeline.ahead)
+        result = self.target.evaluate(timeline.log, plan, last_only=last_only, begins=True)
         if self.drafter is not None and timeline.rings is not None:
             assert result.capture is not None
             self.drafter.append(timeline.rings, result.capture, plan)
-        mx.eval(result.logits, timeline.arrays())  # sync: the choice is made on the host
-        return np.array(result.logits)
+        return result

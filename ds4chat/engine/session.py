@@ -16,18 +16,18 @@ from numpy.typing import NDArray
 
 from ds4chat.draft.verify import (
     MAX_VERIFIED,
-    accept_greedy,
     next_source,
     room_for_drafts,
 )
 from ds4chat.engine.api import Progress, RoundReport
+from ds4chat.engine.choices import Choices, judge
 from ds4chat.engine.drafting import PLAIN_STEP, Draft, Drafting
 from ds4chat.engine.marks import Marks
 from ds4chat.engine.policy_base import PolicyEvent, RoundOutcome, Scheduler
 from ds4chat.engine.runner import Runner, Timeline
-from ds4chat.engine.sampling import choose_own, margin
+from ds4chat.engine.sampling import margin
 from ds4chat.engine.snapshot_chain import Head
-from ds4chat.errors import ContextFullError, EngineError, NonFiniteError
+from ds4chat.errors import ContextFullError, EngineError
 from ds4chat.protocol.types import Sampling, Source, SpecOptions, Token
 
 MakeScheduler = Callable[[SpecOptions], Scheduler]
@@ -58,6 +58,7 @@ class Session:
         self._timeline: Timeline | None = runner.new_timeline()
         self._ids: list[int] = []
         self._row: NDArray[np.float32] | None = None
+        self._choices = Choices()
         self.marks = Marks()
         self._next_source = Source.PLAIN
         self._n_rounds = 0
@@ -146,7 +147,7 @@ class Session:
     def choose(self) -> int:
         """The next position's argmax or keyed sample; NonFiniteError if it has none."""
         self._open()
-        return choose_own(self._last_row(), self._sampling, self.n)
+        return self._choices.of(self._last_row(), self._sampling, self.n)
 
     def margin(self) -> float:
         """Top-1 minus top-2 logit of the last committed token."""
@@ -188,9 +189,7 @@ class Session:
             ContextFullError: the context is full.
             ValueError: `token` is an end id or outside the vocabulary.
         """
-        first = self._first(token)
-        self._plain_step(first.id, PLAIN_STEP)
-        return first
+        return self._plain_step(self._first(token), PLAIN_STEP)
 
     def speculate(
         self, first_token: int, max_tokens: int, *, proposal: Sequence[int] | None = None
@@ -218,14 +217,13 @@ class Session:
         room = room_for_drafts(budget=max_tokens, ctx=self._ctx, n=self.n)
         if proposal is None:
             draft = self._drafting.decide(
-                self._open(), first.id, max_tokens, room, self._spec, self._scheduler
+                self._open(), first, max_tokens, room, self._spec, self._scheduler
             )
         else:
             given = [self._checked(t) for t in proposal]
-            draft = self._drafting.given(self._open(), first.id, room, given)
+            draft = self._drafting.given(self._open(), first, room, given)
         if not draft.is_round:
-            self._plain_step(first.id, draft)
-            return [first]
+            return [self._plain_step(first, draft)]
         return self._verify(first, draft)
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -276,18 +274,16 @@ class Session:
 
     # -- a round ---------------------------------------------------------------------------
 
-    def _verify(self, first: Token, draft: Draft) -> list[Token]:
+    def _verify(self, first: int, draft: Draft) -> list[Token]:
         """Evaluate anchor and drafts in one pass and commit what the target also chose."""
-        start = time.perf_counter()
-        rows = self._runner.evaluate_rows(self._open(), [first.id, *draft.kept])
-        verify_s = time.perf_counter() - start
-        n_accepted, chosen = self._judge(rows, draft.kept)
-        committed = [first.id, *draft.kept[:n_accepted]]
+        rows, told, verify_s = self._evaluate(first, draft)
+        n_accepted, chosen = judge(rows, draft.kept, self._sampling, self.n + 1)
+        committed = [first, *draft.kept[:n_accepted]]
         n_commit = len(committed)
         if self._commit_filter is not None:
             n_commit = min(max(1, self._commit_filter(committed)), n_commit)
         self._n_rounds += 0 if draft.is_empty else 1
-        tokens = draft.tokens(first, rows, self._n_rounds, n_commit)
+        tokens = draft.tokens(told, rows, self._n_rounds, n_commit)
         source = Source.ACCEPTED
         if n_commit == len(committed):
             source = next_source(
@@ -297,21 +293,10 @@ class Session:
                 drafted_end=draft.end,
             )
         self._commit(committed[:n_commit], rows[n_commit - 1], source)
+        if n_commit == len(committed) and chosen >= 0:
+            self._choices.note(self._last_row(), self._sampling, self.n, chosen)
         self._report(draft, n_commit - 1, verify_s)
         return tokens
-
-    def _judge(self, rows: NDArray[np.float32], kept: tuple[int, ...]) -> tuple[int, int]:
-        """How many drafts the target also chose, and its choice after them (-1: not finite)."""
-        choices: list[int] = []
-        for i, row in enumerate(rows):
-            try:
-                choices.append(choose_own(row, self._sampling, self.n + 1 + i))
-            except NonFiniteError:  # raised again by choose(), where plain decoding meets it
-                return i, -1
-            if i == len(kept) or choices[i] != kept[i]:
-                break
-        verdict = accept_greedy(kept[: len(choices) - 1], choices)
-        return verdict.n_accepted, verdict.next_token
 
     def _report(self, draft: Draft, n_accepted: int, verify_s: float) -> None:
         self.last_report = draft.report(self._n_rounds, n_accepted, verify_s)
@@ -327,14 +312,22 @@ class Session:
         self._scheduler.note_round(outcome)
         self._take_policy_log()
 
-    def _plain_step(self, token: int, draft: Draft) -> None:
-        start = time.perf_counter()
-        rows = self._runner.evaluate_rows(self._open(), [token])
-        step_s = time.perf_counter() - start
+    def _plain_step(self, token: int, draft: Draft) -> Token:
+        rows, told, step_s = self._evaluate(token, draft)
         self._commit([token], rows[0], Source.PLAIN)
         self._scheduler.note_plain(step_s)
         self.last_report = draft.report(0, 0, step_s)
         self._take_policy_log()
+        return told
+
+    def _evaluate(self, first: int, draft: Draft) -> tuple[NDArray[np.float32], Token, float]:
+        """Rows of the anchor and the drafts, what is told of the anchor, and the seconds."""
+        told: list[Token] = []
+        start = time.perf_counter()
+        rows = self._runner.evaluate_rows(
+            self._open(), [first, *draft.kept], meanwhile=lambda: told.append(self._told(first))
+        )
+        return rows, told[0], time.perf_counter() - start
 
     def _take_policy_log(self) -> None:
         if (lines := self._scheduler.drain_log()) and self.last_report is not None:
@@ -349,8 +342,8 @@ class Session:
         self._row = row
         self._next_source = source
 
-    def _first(self, token: int) -> Token:
-        """Check the first token of a step or round and say where it came from."""
+    def _first(self, token: int) -> int:
+        """Check the first token of a step or round, and what it is told of."""
         self._open()
         token = self._checked(token)
         if token in self._end_ids:
@@ -360,8 +353,13 @@ class Session:
                 f"the context of {self._ctx:,} tokens is full",
                 "start a new chat, or start with a larger --ctx",
             )
+        self.choose()
+        return token
+
+    def _told(self, token: int) -> Token:
+        """The next token as a plain step reports it; known before it is evaluated."""
         row = self._last_row()
-        is_own = token == choose_own(row, self._sampling, self.n)
+        is_own = token == self.choose()
         return Token(
             id=token,
             source=self._next_source if is_own else Source.PLAIN,

@@ -100,6 +100,7 @@ class KVLog:
         self._dtype = dtype
         self.n = 0
         self.layers = [self._new_layer(ratio) for ratio in config.compress_ratios]
+        self._ratios = [ratio for ratio in set(config.compress_ratios) if ratio]
 
     def _new_layer(self, ratio: int) -> LayerCache:
         c, d = self._config, self._config.block.head_dim
@@ -121,11 +122,12 @@ class KVLog:
 
     def reserve(self, n_tokens: int) -> None:
         """Make room for the compressed rows of `n_tokens` tokens."""
+        n_rows = {ratio: padded(n_tokens // ratio) for ratio in self._ratios}
         for layer in self.layers:
-            if layer.ratio:
-                n_rows = padded(n_tokens // layer.ratio)
-                layer.rows = _grow(layer.rows, n_rows)
-                layer.index_rows = _grow(layer.index_rows, n_rows)
+            rows = layer.rows
+            if rows is not None and rows.shape[0] < n_rows[layer.ratio]:
+                layer.rows = _grow(rows, n_rows[layer.ratio])
+                layer.index_rows = _grow(layer.index_rows, n_rows[layer.ratio])
 
     def arrays(self) -> list[mx.array]:
         """All arrays, for one evaluation of the whole state."""

@@ -20,6 +20,10 @@ from ds4chat.ops.hyper import HyperWeights
 from ds4chat.ops.hyper_kernels import Flow, begin, collapse, read, write
 from ds4chat.ops.replay import Run
 
+EARLY_LAYERS = (1, 5, 13)
+"""Layers behind which a decode pass is handed to the device: what it has then lasts it until
+the next ones are there, if they take longer than their launches do."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PassResult:
@@ -95,11 +99,14 @@ class Target:
         """Plan a step at position `n` whose token is not known yet, for `plan`."""
         return self._steps.ahead(n)
 
-    def evaluate(self, log: KVLog, plan: Plan, *, last_only: bool = False) -> PassResult:
+    def evaluate(
+        self, log: KVLog, plan: Plan, *, last_only: bool = False, begins: bool = False
+    ) -> PassResult:
         """Append the rows of a plan; all results are lazy, and so are the log's new arrays.
 
         Does not commit: the caller evaluates everything, then sets `log.n`. `last_only`
-        computes the logits of the last row only.
+        computes the logits of the last row only. If a decode pass `begins`, the device works on
+        its first layers while the graph of the others is built.
         """
         captured = dict[int, mx.array]()
         is_replayed = not plan.is_prefill and current().is_replayed
@@ -108,6 +115,8 @@ class Target:
         for i, (cache, (block, reader)) in enumerate(zip(log.layers, self._parts, strict=True)):
             if is_replayed:
                 flow = self._replayed(i, flow, cache, plans)
+                if begins and i in EARLY_LAYERS:
+                    mx.async_eval(flow.arrays())  # type: ignore[no-untyped-call]
             else:
                 flow = self._block(flow, block, reader, cache, plan)
             if plan.is_prefill and not current().is_reference:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,9 +30,9 @@ def highest(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     seen: list[int] = []
     evaluate = engine.runner.evaluate_rows
 
-    def spy(timeline: Timeline, ids: Sequence[int]) -> NDArray[np.float32]:
+    def spy(timeline: Timeline, ids: Sequence[int], **more: Any) -> NDArray[np.float32]:
         seen.append(timeline.log.n + len(ids))
-        return evaluate(timeline, ids)
+        return evaluate(timeline, ids, **more)
 
     monkeypatch.setattr(engine.runner, "evaluate_rows", spy)
     return seen

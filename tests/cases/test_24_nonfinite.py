@@ -266,9 +266,9 @@ def spoil_next_row(
     """As if the device computed one wrong number, once, in the row of position `at`."""
     evaluate = engine.runner.evaluate_rows
 
-    def once(timeline: Any, ids: Any) -> Any:
+    def once(timeline: Any, ids: Any, **more: Any) -> Any:
         n = timeline.log.n
-        rows = evaluate(timeline, ids)
+        rows = evaluate(timeline, ids, **more)
         if n <= at < n + len(ids):
             rows = rows.copy()
             rows[at - n, 17] = value

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ds4chat.model.kv import padded, ring_size
-from ds4chat.model.plan import _masks, ring_positions, _visible
+from ds4chat.model.plan import _masks, _visible, ring_positions
 from ds4chat.ops import attention_kernels as kernels
 from ds4chat.ops.dispatch import current, use
 from ds4chat.ops.rope import RopeTable

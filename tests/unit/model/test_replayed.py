@@ -6,9 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import mlx.core as mx
 import pytest
 
 from ds4chat.engine.session import Session
+from ds4chat.model import target
 from ds4chat.ops import dispatch
 from ds4chat.ops.dispatch import Dispatcher
 from tests.engines import differing, open_pair, plain_tokens, random_ids, spec_tokens
@@ -63,6 +65,30 @@ def test_one_trace_serves_the_passes_and_layers_of_a_kind(
     after_four = replay.n_traces
     plain_tokens(session, 4)
     assert replay.n_traces == after_four
+
+
+@pytest.mark.parametrize("layers", [(), (0, 1)])
+def test_layers_may_begin_before_the_last_ones_are_built(
+    tmp_path: Path, replaying: Dispatcher, layers: tuple[int, ...], monkeypatch: Any
+) -> None:
+    eager, replayed = begun(tmp_path)
+    expected = plain_tokens(eager, 3)
+    monkeypatch.setattr(target, "EARLY_LAYERS", layers)
+    started: list[int] = []
+    start = mx.async_eval
+
+    def watched(*arrays: Any) -> None:
+        started.append(len(arrays))
+        start(*arrays)
+
+    monkeypatch.setattr(mx, "async_eval", watched)
+    dispatch.use(replaying)
+    plain_tokens(replayed, 1)
+    began = len(started)
+    assert plain_tokens(replayed, 2) == expected[1:]
+    assert differing(eager, replayed) == []
+    # the step, the plan of the next one, and each layer
+    assert len(started) - began == 2 * (2 + len(layers))
 
 
 @pytest.mark.slow

@@ -95,8 +95,9 @@ def test_rows_that_are_kept_have_the_bits_of_a_table_of_their_own() -> None:
         found, wanted = rope.rows(n, length), rope.host_table(n + np.arange(length))
         for i in range(length):
             alone = rope.host_table(np.array([n + i]))
-            assert found.row(i).cos.tobytes() == alone.cos.tobytes() == wanted.cos[i].tobytes()
-            assert found.row(i).sin.tobytes() == alone.sin.tobytes() == wanted.sin[i].tobytes()
+            for name in ("cos", "sin"):
+                one, some, many = (getattr(t, name) for t in (alone, found, wanted))
+                assert one[0].tobytes() == some[i].tobytes() == many[i].tobytes()
 
 
 def test_only_some_tables_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
