@@ -131,7 +131,7 @@ class Runner:
     ) -> NDArray[np.float32]:
         """Append 1..8 rows at position n without committing: logits `(L, V)` float32.
 
-        `meanwhile` is called once, while the device works; it must leave the timeline alone.
+        `meanwhile` is called once, while a GPU works; it must leave the timeline alone.
 
         A row that is not finite reaches the rows before it (0 * NaN is NaN), which plain
         decoding would not see: such a pass is done again row by row. So is one in which a
@@ -188,13 +188,20 @@ class Runner:
     def _pass(
         self, timeline: Timeline, ids: Sequence[int], n: int, *, meanwhile: Callable[[], None]
     ) -> NDArray[np.float32]:
-        """A row-exact pass and its logits."""
+        """A row-exact pass and its logits.
+
+        A GPU works by itself meanwhile; on the CPU the host would only be in its way.
+        """
         result = self._build(timeline, ids, n, row_exact=True, last_only=False)
+        if not current().is_replayed:
+            mx.eval(result.logits, timeline.arrays())  # sync: the choice is made on the host
+            meanwhile()
+            return np.array(result.logits)
         mx.async_eval(result.logits, timeline.arrays())  # type: ignore[no-untyped-call]
         meanwhile()
         if len(ids) == 1:
             timeline.ahead = self.target.plan_ahead(n + 1)
-        mx.eval(result.logits)  # sync: the choice is made on the host
+        mx.eval(result.logits)  # sync: as above; the state was handed over with them
         return np.array(result.logits)
 
     def _build(

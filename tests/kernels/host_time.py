@@ -1,7 +1,7 @@
 """What Python does for a decode step of Flash's 43 layers, timed without a GPU.
 
-`python -m tests.kernels.host_time [--profile]`. Launches are nodes that compute nothing, so that a step is
-all plan and graph. Prints microseconds: median of the steps behind contexts of different length.
+`python -m tests.kernels.host_time [--profile]`. Launches are nodes that compute nothing, so that
+a step is all plan and graph. Prints medians in microseconds, behind contexts of two lengths.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import argparse
 import cProfile
 import dataclasses
-import io
 import pstats
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,7 +19,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from ds4chat.engine.backend import choose_backend
-from ds4chat.engine.graph_count import count
+from ds4chat.engine.graph_count import count, lazy_step
 from ds4chat.engine.load import load
 from ds4chat.engine.runner import Runner, Timeline
 from ds4chat.model.source import Storage
@@ -78,30 +78,26 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--profile", action="store_true")
-    args = parser.parse_args()
+    is_profiled = parser.parse_args().profile
     with tempfile.TemporaryDirectory() as folder:
         runner = opened(Path(folder))
     for n in (300, 2300):
         for rows in (1, 6):
             timeline = begun(runner, n)
-            steps(runner, timeline, rows, 16)
-            plans, builds = (
-                statistics.median(s) * 1e6 for s in steps(runner, timeline, rows, N_STEPS)
+            steps(runner, timeline, rows, 32)
+            seconds = steps(runner, timeline, rows, N_STEPS)
+            plan, build = (statistics.median(each) * 1e6 for each in seconds)
+            counted = count(lazy_step(runner, timeline, 5)) if rows == 1 else None
+            nodes = f", {counted.nodes} nodes" if counted is not None else ""
+            sys.stdout.write(
+                f"{n:6} tokens, {rows} rows: plan {plan:6.0f}, build {build:6.0f}{nodes}\n"
             )
-            plan = runner.target.plan(timeline.log, [5] * rows, timeline.log.n, row_exact=True)
-            result = runner.target.evaluate(timeline.log, plan)
-            nodes = count([result.logits, *timeline.arrays()])
-            print(
-                f"{n:6} tokens {rows} rows: plan {plans:7.0f} us, build {builds:7.0f} us, nodes {nodes.nodes} {nodes.kinds.most_common(9)}"
-            )
-    if args.profile:
+    if is_profiled:
         timeline = begun(runner, 2300)
-        steps(runner, timeline, 1, 16)
+        steps(runner, timeline, 1, 32)
         profile = cProfile.Profile()
-        profile.runcall(steps, runner, timeline, 1, 64)
-        text = io.StringIO()
-        pstats.Stats(profile, stream=text).sort_stats("tottime").print_stats(28)
-        print(text.getvalue())
+        profile.runcall(steps, runner, timeline, 1, N_STEPS)
+        pstats.Stats(profile, stream=sys.stdout).sort_stats("tottime").print_stats(28)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import mlx.core as mx
 import numpy as np
@@ -10,18 +11,41 @@ import pytest
 
 from ds4chat.engine.engine import Engine
 from ds4chat.engine.runner import Runner, Timeline
+from ds4chat.model import target
 from ds4chat.model.decode_plan import DecodePlanner
 from ds4chat.model.plan import Plan
+from ds4chat.ops import dispatch
+from ds4chat.ops.dispatch import Dispatcher
 from ds4chat.protocol.types import Sampling
-from tests.engines import SMALL, differing, open_pair, plain_tokens, random_ids, spec_tokens
+from tests.engines import differing, open_pair, plain_tokens, random_ids, spec_tokens
+from tests.kernels.host_build import find_compiler
 
+pytestmark = pytest.mark.skipif(
+    find_compiler() is None, reason="MLX compiles what it fuses on the CPU"
+)
 N_PROMPT = 30
+PAIR: dict[str, Any] = {
+    "ratios": (0, 4),
+    "n_hash": 1,
+    "index_topk": 16,
+    "sinkhorn_rounds": 2,
+    "n_stages": 1,
+}
 
 
 @pytest.fixture(scope="module")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    with open_pair(tmp_path_factory.mktemp("pair"), seed=43, **SMALL) as opened:
+    with open_pair(tmp_path_factory.mktemp("pair"), seed=43, **PAIR) as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def like_a_gpu(engine: Engine) -> Iterator[None]:
+    """Graphs are replayed and steps handed over, as on a GPU."""
+    before = dispatch.current()
+    dispatch.use(Dispatcher(backend="reference", is_replayed=True))
+    yield
+    dispatch.use(before)
 
 
 @pytest.fixture
@@ -72,6 +96,19 @@ def test_a_plan_for_another_pass_is_not_used(
     assert len(planned) == 2  # that plan was still right
 
 
+def test_a_cpu_plans_when_it_is_time(engine: Engine, planned: list[tuple[int, int]]) -> None:
+    dispatch.use(Dispatcher(backend="reference"))
+    runner, timeline = begun(engine)
+    planned.clear()
+    turns: list[int] = []
+    for i in range(2):
+        runner.evaluate_rows(timeline, [5], meanwhile=lambda: turns.append(1))
+        timeline.log.n += 1
+        assert timeline.ahead is None
+        assert len(turns) == i + 1
+    assert planned == [(N_PROMPT, 1), (N_PROMPT + 1, 1)]
+
+
 def test_steps_planned_ahead_leave_the_state_of_steps_that_were_not(engine: Engine) -> None:
     one, two = engine.session(), engine.session()
     for session in (one, two):
@@ -89,13 +126,20 @@ def test_the_caller_has_its_turn_once_while_the_device_works(
 ) -> None:
     runner, timeline = begun(engine)
     runner.is_row_exact = is_row_exact
+    runner.evaluate_rows(timeline, [5, 6, 7][:n_rows])  # traced by now
+    monkeypatch.setattr(target, "EARLY_LAYERS", ())
     order: list[str] = []
     started, waited = mx.async_eval, mx.eval
     monkeypatch.setattr(mx, "async_eval", lambda *a: (order.append("start"), started(*a)))
     monkeypatch.setattr(mx, "eval", lambda *a: (order.append("wait"), waited(*a)))
     runner.evaluate_rows(timeline, [5, 6, 7][:n_rows], meanwhile=lambda: order.append("turn"))
-    n_passes = n_rows if not is_row_exact else 1
-    assert order == ["start", "turn", "wait"] + ["start", "wait"] * (n_passes - 1)
+    if n_rows == 1 or not is_row_exact:  # a plan is made, and handed over too
+        expected = ["start", "turn", "start", "wait"] + ["start", "start", "wait"] * (
+            n_rows - 1
+        )
+    else:
+        expected = ["start", "turn", "wait"]
+    assert order == expected
 
 
 @pytest.mark.parametrize("sampling", [Sampling(), Sampling(temperature=1.0, seed=2)])
