@@ -1,4 +1,4 @@
-"""A dispatcher whose launches compute nothing: they are nodes of MLX's graph, to time Python."""
+"""Launches as nodes of MLX's graph that compute nothing, to time Python alone."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -119,6 +119,14 @@ def test_steps_planned_ahead_leave_the_state_of_steps_that_were_not(engine: Engi
     assert differing(one, two) == []
 
 
+def noting(word: str, call: Callable[..., Any], order: list[str]) -> Callable[..., None]:
+    def noted(*arrays: Any) -> None:
+        order.append(word)
+        call(*arrays)
+
+    return noted
+
+
 @pytest.mark.parametrize("is_row_exact", [True, False])
 @pytest.mark.parametrize("n_rows", [1, 3])
 def test_the_caller_has_its_turn_once_while_the_device_works(
@@ -129,9 +137,8 @@ def test_the_caller_has_its_turn_once_while_the_device_works(
     runner.evaluate_rows(timeline, [5, 6, 7][:n_rows])  # traced by now
     monkeypatch.setattr(target, "EARLY_LAYERS", ())
     order: list[str] = []
-    started, waited = mx.async_eval, mx.eval
-    monkeypatch.setattr(mx, "async_eval", lambda *a: (order.append("start"), started(*a)))
-    monkeypatch.setattr(mx, "eval", lambda *a: (order.append("wait"), waited(*a)))
+    for name, word in (("async_eval", "start"), ("eval", "wait")):
+        monkeypatch.setattr(mx, name, noting(word, getattr(mx, name), order))
     runner.evaluate_rows(timeline, [5, 6, 7][:n_rows], meanwhile=lambda: order.append("turn"))
     if n_rows == 1 or not is_row_exact:  # a plan is made, and handed over too
         expected = ["start", "turn", "start", "wait"] + ["start", "start", "wait"] * (

@@ -75,7 +75,7 @@ def test_layers_may_begin_before_the_last_ones_are_built(
     expected = plain_tokens(eager, 3)
     monkeypatch.setattr(target, "EARLY_LAYERS", layers)
     started: list[int] = []
-    start = mx.async_eval
+    start: Any = mx.async_eval
 
     def watched(*arrays: Any) -> None:
         started.append(len(arrays))
