@@ -1,7 +1,7 @@
 """What Python does for a decode step of Flash's 43 layers, timed without a GPU.
 
-`python -m tests.kernels.host_time [--profile]`. Launches are nodes that compute nothing, so that
-a step is all plan and graph. Prints medians in microseconds, behind contexts of two lengths.
+`python -m tests.kernels.host_time [--profile]`. Launches are nodes that compute nothing: a
+step is all plan and graph. Prints medians in microseconds, behind contexts of two lengths.
 """
 
 from __future__ import annotations
