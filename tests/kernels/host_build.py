@@ -128,6 +128,35 @@ def _has_fma() -> bool:
         return False
 
 
+def launch_at(
+    spec: KernelSpec,
+    types: Sequence[str],
+    pointers: Sequence[int],
+    shapes: Sequence[tuple[int, ...]],
+    n_blocks: int,
+) -> None:
+    """Launch a kernel on memory that the caller keeps, of its inputs and then its outputs.
+
+    Args:
+        spec: the variant.
+        types: names of the arguments' types, as in `C_TYPES`.
+        pointers: where each begins; the same memory may stand for several of them if the kernel
+            says so.
+        shapes: of four axes at most.
+        n_blocks: the grid.
+
+    Raises:
+        AssertionError: lanes of a simdgroup parted ways, or it does not compile.
+    """
+    addresses = (ctypes.c_void_p * len(pointers))(*pointers)
+    sizes = np.zeros((len(shapes), 4), np.int32)
+    for row, shape in zip(sizes, shapes, strict=True):
+        row[: len(shape)] = shape
+    launch = build(spec, tuple(types))
+    error = launch(addresses, ctypes.c_void_p(sizes.ctypes.data), spec.threads, n_blocks)
+    assert not error, error.decode()
+
+
 def run(case: Case) -> list[Array]:
     """Launch a kernel on NumPy arrays (bf16 as uint16 bits).
 
@@ -145,13 +174,6 @@ def run(case: Case) -> list[Array]:
     kept = [np.ascontiguousarray(a) for a, _ in case.inputs]
     arrays = [*kept, *made]
     types = (*(kind for _, kind in case.inputs), *(kind for _, kind in case.outputs))
-    pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
-    shapes = np.zeros((len(arrays), 4), np.int32)
-    for i, a in enumerate(arrays):
-        shapes[i, : a.ndim] = a.shape
-    launch = build(case.spec, types)
-    error = launch(
-        pointers, ctypes.c_void_p(shapes.ctypes.data), case.spec.threads, case.n_blocks
-    )
-    assert not error, error.decode()
+    pointers, shapes = [a.ctypes.data for a in arrays], [a.shape for a in arrays]
+    launch_at(case.spec, types, pointers, shapes, case.n_blocks)
     return [from_bf16(a) if a.dtype == np.uint16 else a for a in made]
