@@ -16,6 +16,7 @@ from ds4chat.model.plan import Plan, Planner
 from ds4chat.model.replayed import ReplayedBlocks
 from ds4chat.model.weights import BlockWeights, TargetWeights
 from ds4chat.ops.dispatch import current
+from ds4chat.ops.edge_kernels import capture_means, embed_rows
 from ds4chat.ops.hyper import HyperWeights
 from ds4chat.ops.hyper_kernels import Flow, begin, collapse, read, write
 from ds4chat.ops.replay import Run
@@ -39,8 +40,19 @@ class PassResult:
 
 def embed(table: mx.array, ids: mx.array, n_streams: int) -> mx.array:
     """Residual streams `(L, m, D)` float32: the embedding, copied to every stream."""
+    made = embed_rows(table, ids, n_streams)
+    if made is not None:
+        return made
     rows = table[ids].astype(mx.float32)
     return mx.broadcast_to(rows[:, None, :], (rows.shape[0], n_streams, rows.shape[1]))
+
+
+def capture(streams: Sequence[mx.array]) -> mx.array:
+    """Means `(L, n * D)` of the streams `(L, m, D)` behind n layers, n not 0."""
+    made = capture_means(streams)
+    if made is not None:
+        return made
+    return mx.concatenate([layer.mean(axis=1) for layer in streams], axis=-1)
 
 
 class Target:
@@ -153,8 +165,7 @@ class Target:
         logits = self.weights.output(hidden).astype(mx.float32)
         if not self._capture_layers:
             return [logits]
-        means = [streams.mean(axis=1) for streams in arrays[n_flow:]]
-        return [logits, mx.concatenate(means, axis=-1)]
+        return [logits, capture(arrays[n_flow:])]
 
     def attend(self, x: mx.array, layer: int, log: KVLog, plan: Plan) -> mx.array:
         """One layer's attention branch alone, for tools: normed rows `(L, D)` to `(L, D)`."""

@@ -21,6 +21,7 @@ from tests.kernels.variants import Variant, every_variant
 C_TYPES = {
     "float32": "float",
     "bfloat16": "__nv_bfloat16",
+    "float16": "__half",
     "uint8": "uint8_t",
     "uint32": "uint32_t",
     "int32": "int32_t",

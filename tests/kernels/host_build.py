@@ -31,6 +31,7 @@ FLAGS = (
 C_TYPES = {
     "float32": "float",
     "bfloat16": "bf16",
+    "float16": "half_bits",
     "uint8": "uint8_t",
     "uint32": "uint32_t",
     "int32": "int32_t",

@@ -12,6 +12,7 @@ from tests.kernels import (
     attention_cases,
     cache_cases,
     complete_cases,
+    edge_cases,
     hyper_cases,
     keep_cases,
     moe_cases,
@@ -37,6 +38,7 @@ def gpu_families(backend: str) -> Iterator[Callable[[], Family]]:
     yield partial(product, backend, "Q8_0", 1024, 4096, half, half)
     yield partial(product, backend, "Q8_0", 4096, 1024, half, half, 8)
     yield from hyper_cases.families(4096)
+    yield from edge_cases.families(4096)
     yield from attention_cases.families(backend, 512, 64, 1000)
     yield from moe_cases.families(backend)
     yield from wide_cases.families(backend)
