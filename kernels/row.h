@@ -59,9 +59,10 @@ INLINE void round_fp8(SHARED_PTR float* row, int n, int first, int step, unsigne
     row[at + 32 + (int)lane] = times(to_e4m3(over(b, scale)), scale);
   }
 }
-// Copies `n` values at `at`, by 256 threads.
+// Copies `n` values at `at`, by 256 threads; where both are the same memory there is nothing to do.
 template <typename T>
 INLINE void copy_row(const GLOBAL T* from, GLOBAL T* to, wide at, int n, unsigned me) {
+  if (from == to) return;
   const int many = 16 / (int)sizeof(T);
   if (n % many == 0) {
     for (int i = many * (int)me; i < n; i += many * 256) {

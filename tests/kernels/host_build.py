@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -158,21 +158,28 @@ def launch_at(
     assert not error, error.decode()
 
 
-def run(case: Case) -> list[Array]:
+def run(case: Case, in_place: Mapping[int, int] | None = None) -> list[Array]:
     """Launch a kernel on NumPy arrays (bf16 as uint16 bits).
 
-    Outputs begin as all ones bits (NaN), so that an element nobody writes is seen.
+    Outputs begin as all ones bits (NaN), so that an element nobody writes is seen; but those of
+    `in_place`, each with the input whose memory (of a copy) it shares.
 
     Raises:
         AssertionError: lanes of a simdgroup parted ways, or it does not compile.
     """
+    kept = [np.ascontiguousarray(a) for a, _ in case.inputs]
+    shared = in_place or {}
+    for at in shared.values():
+        kept[at] = kept[at].copy()
     made: list[Array] = []
-    for shape, kind in case.outputs:
+    for i, (shape, kind) in enumerate(case.outputs):
+        if i in shared:
+            made.append(kept[shared[i]])
+            continue
         dtype = np.uint16 if kind == "bfloat16" else np.dtype(kind)
         out = np.empty(shape, dtype)
         out.view(np.uint8).fill(0xFF)
         made.append(out)
-    kept = [np.ascontiguousarray(a) for a, _ in case.inputs]
     arrays = [*kept, *made]
     types = (*(kind for _, kind in case.inputs), *(kind for _, kind in case.outputs))
     pointers, shapes = [a.ctypes.data for a in arrays], [a.shape for a in arrays]

@@ -31,6 +31,15 @@ def test_rows_are_those_of_the_reference(case: Case) -> None:
         np.testing.assert_array_equal(made[others], exact[others])
 
 
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.spec.name)
+def test_a_row_may_be_put_in_place(case: Case) -> None:
+    names = case.spec.inputs
+    at = [names.index(name) for name in ("rows", "index_rows") if name in names]
+    made = host_build.run(case, in_place=dict(enumerate(at)))
+    for found, wanted in zip(made, host_build.run(case), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
 def pooled(case: Case, raw: int) -> np.ndarray:
     """The row before its norm, by the launch of its own."""
     constants = case.spec.constants

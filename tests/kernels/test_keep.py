@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import mmap
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -35,6 +39,39 @@ def test_what_is_not_new_is_copied_and_raw_rows_are_exact(kind: str) -> None:
     np.testing.assert_array_equal(values(window)[is_old], case.exact[0][is_old])
     for found, exact in ((raw, case.exact[1]), (other, case.exact[2])):
         np.testing.assert_array_equal(found, exact.astype(np.float32))
+
+
+@pytest.mark.parametrize("case", list(cases()), ids=lambda case: case.spec.name)
+def test_rings_may_be_filled_in_place(case: Case) -> None:
+    names = case.spec.inputs
+    rings = [names.index(name) for name in ("window", "raw", "other") if name in names]
+    given = [array.copy() for array, _ in case.inputs]
+    made = host_build.run(case, in_place=dict(enumerate(rings)))
+    for found, wanted in zip(made, host_build.run(case), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    for (array, _), before in zip(case.inputs, given, strict=True):
+        np.testing.assert_array_equal(array, before)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a private page follows its file there")
+def test_old_rows_are_not_written_in_place(tmp_path: Path) -> None:
+    case = keep_case(0, 3, "float32", width=mmap.PAGESIZE // 4, latent=0)
+    ring, file = case.inputs[0][0], tmp_path / "ring"
+    file.write_bytes(ring.tobytes())
+    with file.open("r+b") as opened:
+        memory = mmap.mmap(opened.fileno(), ring.nbytes, flags=mmap.MAP_PRIVATE)
+        held = np.frombuffer(memory, np.float32).reshape(ring.shape)
+        arrays = [held, *(array for array, _ in case.inputs[1:]), held]
+        host_build.launch_at(
+            case.spec,
+            [*(kind for _, kind in case.inputs), case.outputs[0][1]],
+            [a.ctypes.data for a in arrays],
+            [a.shape for a in arrays],
+            case.n_blocks,
+        )
+        opened.write(bytes(ring.nbytes))
+    # what was written to is a page of its own now, the others are seen to become zero
+    assert set(np.flatnonzero(held.any(axis=1))) == set(case.inputs[1][0])
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float32"])
