@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ds4chat.engine.op_probe import Floats, StockOp
 from ds4chat.formats.quants.base import QuantFormat, decode, format_named
+from ds4chat.model.target import capture, embed
 from ds4chat.ops import hyper_kernels, qmatmul
 from ds4chat.ops.dispatch import Dispatcher
 from ds4chat.ops.hyper import HyperWeights
@@ -33,10 +34,11 @@ def dispatcher_of(backend: str) -> Dispatcher:
 
 
 def kernel_ops() -> Iterator[StockOp]:
-    """Every operation with a kernel of its own: products from blocks, and the streams."""
+    """Operations with a kernel of their own: products from blocks, streams, ends of a pass."""
     for name in qmatmul.STAGE_VALUES:
         yield _block_product(format_named(name))
     yield from _streams()
+    yield from _ends()
 
 
 def random_blocks(quant: QuantFormat, n_blocks: int) -> NDArray[np.uint8]:
@@ -94,6 +96,37 @@ def _streams() -> Iterator[StockOp]:
     yield StockOp(
         name="kernel: write the streams", width=_M * _DIM, run=write,
         reference=lambda x: _write(x, exact),
+    )  # fmt: skip
+
+
+def _ends() -> Iterator[StockOp]:
+    """Tokens to streams, where a row's token is its largest channel; streams to means."""
+    rng = np.random.default_rng(_SEED)
+    values = rng.standard_normal((_N_OUT, _DIM)).astype(np.float32)
+    for dtype in (mx.bfloat16, mx.float16):
+        table = mx.array(values).astype(dtype)
+        yield _embedding(table, str(dtype).removeprefix("mlx.core."))
+    width = _M * _DIM
+
+    def means(x: mx.array) -> mx.array:
+        return capture([part.reshape(-1, _M, _DIM) for part in (x[:, :width], x[:, width:])])
+
+    yield StockOp(
+        name="kernel: means for the draft", width=2 * width, run=means,
+        reference=lambda x: x.reshape(-1, 2, _M, _DIM).mean(2).reshape(len(x), -1),
+    )  # fmt: skip
+
+
+def _embedding(table: mx.array, dtype: str) -> StockOp:
+    exact = np.array(table.astype(mx.float32), np.float64)
+
+    def run(x: mx.array) -> mx.array:
+        ids = mx.argmax(x, axis=1).astype(mx.int32)
+        return embed(table, ids, _M).reshape(x.shape[0], -1)
+
+    return StockOp(
+        name=f"kernel: embedding of {dtype}", width=_N_OUT, run=run,
+        reference=lambda x: np.tile(exact[x.argmax(1)], _M),
     )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ OTHERS = (
     *("attn_rows", "attn_row", "attn_window", "attn_decode"),
     *("index_row", "index_query", "index_scores", "route", "route_table"),
     *("keep_0", "keep_1", "keep_2", "pool", "choose", "complete", "complete_both"),
+    *("embed", "capture"),
 )
 GIVEN_UP = (
     *OTHERS,

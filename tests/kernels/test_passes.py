@@ -44,6 +44,7 @@ KERNELS = {
     *("attn_rows", "index_scores", "complete", "complete_both"),
     *("route", "route_table"),
     *("keep_1", "keep_2", "keep_rows_0", "choose"),
+    *("embed", "capture"),
 }
 
 

@@ -35,6 +35,12 @@ def test_random_blocks_stand_for_usable_values(name: str) -> None:
     assert np.abs(values).max() > 0
 
 
+def test_both_ends_of_a_pass_are_tried() -> None:
+    names = {op.name.removeprefix("kernel: ") for op in OPS}
+    wanted = ("embedding of bfloat16", "embedding of float16", "means for the draft")
+    assert names.issuperset(wanted)
+
+
 def test_only_gpus_have_kernels() -> None:
     assert kernel_probe.dispatcher_of("cpu").is_reference
     assert not kernel_probe.dispatcher_of("metal").is_reference
