@@ -12,6 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from ds4chat.engine.backend import choose_backend
+from ds4chat.engine.graph_count import count
 from ds4chat.engine.load import load
 from ds4chat.engine.runner import Runner, Timeline
 from ds4chat.model.source import Storage
@@ -21,6 +22,7 @@ from tests.kernels import host_build
 from tests.kernels.blocks import nmse
 from tests.kernels.cases import from_bf16
 from tests.kernels.host_dispatch import HostDispatcher
+from tests.kernels.lazy_dispatch import LazyDispatcher
 from tests.make_pair import PairPaths, make_pair
 
 pytestmark = pytest.mark.skipif(
@@ -115,6 +117,24 @@ def test_rows_of_a_pass_are_those_of_single_steps(
             np.testing.assert_array_equal(after[name], wanted, err_msg=name)
     attention = "attn_joined" if dtype == mx.bfloat16 else "attn_decode"
     assert set(host.launched) >= {*KERNELS, attention}
+
+
+@pytest.mark.usefixtures("host")
+@pytest.mark.parametrize("n_rows", [1, 6])
+def test_a_decode_pass_is_made_of_kernels_alone(paths: PairPaths, n_rows: int) -> None:
+    dispatch.use(LazyDispatcher(is_replayed=False))
+    runner = opened(paths, mx.bfloat16)
+    for start in (START, 4, START):  # weights are laid out by the first pass
+        log = runner.new_timeline().log
+        mx.eval(log.arrays())
+        plan = runner.target.plan(log, [5] * n_rows, start, row_exact=True)
+        result = runner.target.evaluate(log, plan)
+        assert result.capture is not None
+        outputs = [result.logits, result.capture, *log.arrays()]
+        counted = count(outputs)
+        mx.eval(outputs)
+    assert counted.kinds["Depends"] > 30  # a kernel is a node of this kind here
+    assert counted.launches == 0, counted.kinds
 
 
 @pytest.mark.parametrize(
