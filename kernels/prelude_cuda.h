@@ -56,8 +56,6 @@ INLINE unsigned pick_bytes(unsigned low, unsigned high, unsigned pick) {
   asm("prmt.b32 %0, %1, %2, %3;" : "=r"(out) : "r"(low), "r"(high), "r"(pick));
   return out;
 }
-// How many bits of v are set.
-INLINE unsigned ones_in(unsigned v) { return __popc(v); }
 // The low 32 bits of (high:low) >> n; n < 32.
 INLINE unsigned shift_pair(unsigned low, unsigned high, unsigned n) {
   return __funnelshift_r(low, high, n);
@@ -84,14 +82,6 @@ INLINE uint4 load16_early(const void* base, wide byte_at) {
 }
 INLINE uint2 load8(const void* base, wide byte_at) {
   return __ldg(reinterpret_cast<const uint2*>(static_cast<const char*>(base) + byte_at));
-}
-INLINE uint2 load8_early(const void* base, wide byte_at) {
-  uint2 v;
-  asm volatile("ld.global.v2.u32 {%0,%1}, [%2];"
-               : "=r"(v.x), "=r"(v.y)
-               : "l"(static_cast<const char*>(base) + byte_at)
-               : "memory");
-  return v;
 }
 INLINE void store16(void* base, wide byte_at, const unsigned* v) {
   *reinterpret_cast<uint4*>(static_cast<char*>(base) + byte_at) =

@@ -180,8 +180,6 @@ INLINE unsigned pick_bytes(unsigned low, unsigned high, unsigned pick) {
     out |= static_cast<unsigned>(both >> (8 * ((pick >> (4 * i)) & 7)) & 255) << (8 * i);
   return out;
 }
-// How many bits of v are set.
-INLINE unsigned ones_in(unsigned v) { return __builtin_popcount(v); }
 // The low 32 bits of (high:low) >> n; n < 32.
 INLINE unsigned shift_pair(unsigned low, unsigned high, unsigned n) {
   return static_cast<unsigned>(((static_cast<uint64_t>(high) << 32) | low) >> n);
@@ -206,7 +204,6 @@ INLINE uint2 load8(const void* base, wide byte_at) {
   memcpy(&out, static_cast<const char*>(base) + byte_at, 8);
   return out;
 }
-INLINE uint2 load8_early(const void* base, wide byte_at) { return load8(base, byte_at); }
 INLINE void store16(void* base, wide byte_at, const unsigned* v) {
   memcpy(static_cast<char*>(base) + byte_at, v, 16);
 }

@@ -55,8 +55,6 @@ INLINE uint pick_bytes(uint low, uint high, uint pick) {
     out |= uint((both >> (8u * ((pick >> (4u * i)) & 7u))) & 255u) << (8u * i);
   return out;
 }
-// How many bits of v are set.
-INLINE uint ones_in(uint v) { return popcount(v); }
 // The low 32 bits of (high:low) >> n; n < 32.
 INLINE uint shift_pair(uint low, uint high, uint n) {
   return uint(((ulong(high) << 32) | low) >> n);
@@ -81,10 +79,6 @@ INLINE uint4 load16_early(const device T* base, wide byte_at) {
 template <typename T>
 INLINE uint2 load8(const device T* base, wide byte_at) {
   return *(const device uint2*)((const device uchar*)base + byte_at);
-}
-template <typename T>
-INLINE uint2 load8_early(const device T* base, wide byte_at) {
-  return load8(base, byte_at);
 }
 template <typename T>
 INLINE void store16(device T* base, wide byte_at, const thread uint* v) {

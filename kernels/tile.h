@@ -18,9 +18,6 @@
 #ifndef BUFFERS
 #define BUFFERS 2  // stages of a simdgroup on their way or at work
 #endif
-#ifndef UNPACK_HIGH
-#define UNPACK_HIGH unpack  // of a lane's second column
-#endif
 #define TILE 16
 #define MAX_ROWS 8
 #define N_ACC (COLUMNS / 4)
@@ -113,24 +110,11 @@ INLINE void order_pairs(PRIVATE const unsigned* p, PRIVATE unsigned* b) {
 
 #define RAW_WORDS (X_LIMBS == 1 ? 4 : 8)
 
-template <typename T>
-INLINE uint4 ask16(const GLOBAL T* x, bool is_early, wide byte_at) {
-  return is_early ? load16_early(x, byte_at) : load16(x, byte_at);
-}
-template <typename T>
-INLINE uint2 ask8(const GLOBAL T* x, bool is_early, wide byte_at) {
-  return is_early ? load8_early(x, byte_at) : load8(x, byte_at);
-}
-
-#ifndef X_EARLY
-#define X_EARLY 0  // without X_AHEAD: groups whose x is asked for while their stage is on its way
-#endif
-
 // The lane's eight values of the 32 at element k of the row of x at `row_at` (negative: no row),
 // as they lie; zero beyond n_k.
 template <typename T>
 INLINE void fetch_x(const GLOBAL T* x, wide row_at, int k, int n_k, unsigned t,
-                    PRIVATE unsigned* raw, bool is_early) {
+                    PRIVATE unsigned* raw) {
 #if WHOLE_STAGES  // K is a multiple of STAGE_K
   const bool is_live = row_at >= 0 && (!X_AHEAD || k < n_k);
 #else
@@ -140,16 +124,16 @@ INLINE void fetch_x(const GLOBAL T* x, wide row_at, int k, int n_k, unsigned t,
   UNROLL for (int i = 0; i < RAW_WORDS; i++) raw[i] = 0;
   if (is_live) {
 #if X_LIMBS > 1
-    const uint4 low = ask16(x, is_early, 4 * (at + FIRST_FOUR(t)));
-    const uint4 high = ask16(x, is_early, 4 * (at + SECOND_FOUR(t)));
+    const uint4 low = load16(x, 4 * (at + FIRST_FOUR(t)));
+    const uint4 high = load16(x, 4 * (at + SECOND_FOUR(t)));
     raw[0] = low.x; raw[1] = low.y; raw[2] = low.z; raw[3] = low.w;
     raw[4] = high.x; raw[5] = high.y; raw[6] = high.z; raw[7] = high.w;
 #elif PAIRS == PAIRS_ZIPPED || PAIRS == PAIRS_QUADS
-    const uint2 low = ask8(x, is_early, 2 * (at + FIRST_FOUR(t)));
-    const uint2 high = ask8(x, is_early, 2 * (at + SECOND_FOUR(t)));
+    const uint2 low = load8(x, 2 * (at + FIRST_FOUR(t)));
+    const uint2 high = load8(x, 2 * (at + SECOND_FOUR(t)));
     raw[0] = low.x; raw[1] = low.y; raw[2] = high.x; raw[3] = high.y;
 #else
-    const uint4 all = ask16(x, is_early, 2 * (at + FIRST_FOUR(t)));
+    const uint4 all = load16(x, 2 * (at + FIRST_FOUR(t)));
     raw[0] = all.x; raw[1] = all.y; raw[2] = all.z; raw[3] = all.w;
 #endif
   }
@@ -210,7 +194,7 @@ INLINE void add_group(PRIVATE float* acc, SHARED_PTR const unsigned* low, unsign
   unsigned wa[4 * W_LIMBS], wb[4 * W_LIMBS];
   unpack(low, table, low_at, group, t, wa);
 #if COLUMNS > 8
-  UNPACK_HIGH(high, table, high_at, group, t, wb);
+  unpack(high, table, high_at, group, t, wb);
 #else
   UNROLL for (int i = 0; i < 4 * W_LIMBS; i++) wb[i] = 0;
 #endif
@@ -251,14 +235,7 @@ template <typename T>
 INLINE void fetch_ahead(const GLOBAL T* x, Place place, int n_k, unsigned t,
                         PRIVATE unsigned* ahead) {
   UNROLL for (int i = 0; i < GROUPS_AT_ONCE; i++)
-    fetch_x(x, place.row_at, place.k + 32 * i, n_k, t, ahead + i * RAW_WORDS, false);
-}
-// Or of its first X_EARLY groups, while their stage is on its way.
-template <typename T>
-INLINE void fetch_early(const GLOBAL T* x, Place place, int n_k, unsigned t,
-                        PRIVATE unsigned* ahead) {
-  UNROLL for (int i = 0; i < X_EARLY; i++)
-    fetch_x(x, place.row_at, place.k + 32 * i, n_k, t, ahead + i * RAW_WORDS, true);
+    fetch_x(x, place.row_at, place.k + 32 * i, n_k, t, ahead + i * RAW_WORDS);
 }
 
 // acc += the stage of `from` bytes into each row, with the x at `here`, which `ahead` begins;
@@ -289,13 +266,7 @@ INLINE void add_stage(PRIVATE float* acc, SHARED_PTR const unsigned* stage,
     here.k = is_last ? next.k : here.k;
     fetch_ahead(x, here, n_k, t, ahead);
 #else
-    UNROLL for (int i = 0; i < GROUPS_AT_ONCE; i++) {
-      if (i < X_EARLY && some == 0) {
-        UNROLL for (int j = 0; j < RAW_WORDS; j++) raw[i * RAW_WORDS + j] = ahead[i * RAW_WORDS + j];
-      } else {
-        fetch_x(x, here.row_at, here.k + 32 * i, n_k, t, raw + i * RAW_WORDS, false);
-      }
-    }
+    fetch_ahead(x, here, n_k, t, raw);
     here.k += 32 * GROUPS_AT_ONCE;
 #endif
     UNROLL for (int i = 0; i < GROUPS_AT_ONCE; i++) {
@@ -338,10 +309,9 @@ INLINE void walk(PRIVATE float* acc, SHARED_PTR uint4* mine, SHARED_PTR const un
       fetch_stage(mine + free_at * STAGE_VECTORS, w, row_bytes, first, end, later * STAGE_BYTES,
                   lane);
     copies_close();
-    here.k = stage * STAGE_K;
-    fetch_early(x, here, n_k, lane % 4, ahead);
     copies_wait<BUFFERS - 1>();
     simd_sync();
+    here.k = stage * STAGE_K;
     next.k = (stage + step) * STAGE_K;
     add_stage(acc, (SHARED_PTR const unsigned*)(mine + at * STAGE_VECTORS), table, row_bytes,
               first, stage * STAGE_BYTES, x, here, next, n_k, ahead, lane);

@@ -83,7 +83,7 @@ class Walk:
 
     `split` simdgroups of a block's `simdgroups` share a tile of `columns` outputs; each has
     `buffers` stages on their way or at work and unrolls `groups` of 32 values (0: what the
-    format's header says); `early` groups of a stage ask for x while it is on its way.
+    format's header says).
     """
 
     simdgroups: int
@@ -91,7 +91,6 @@ class Walk:
     columns: int = TILE
     buffers: int = 2
     groups: int = 0
-    early: int = 0
 
     @property
     def constants(self) -> dict[str, int]:
@@ -102,7 +101,6 @@ class Walk:
             "SPLIT": self.split,
             "COLUMNS": self.columns,
             "BUFFERS": self.buffers,
-            **({"X_EARLY": self.early} if self.early else {}),
             **unrolled,
         }
 

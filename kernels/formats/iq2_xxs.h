@@ -34,92 +34,33 @@ INLINE void magnitudes(unsigned pick, PRIVATE unsigned* w) {
   w[0] = pick_bytes(low, high, 0x5140u);
   w[1] = pick_bytes(low, high, 0x7362u);
 }
-// Signs of a lane's eight by counting instead of by the table: 0 to 2 of its two columns.
-#ifndef SIGNS_COUNTED
-#define SIGNS_COUNTED 0
-#endif
-// The same nibbles as the table's: bit 2 of nibble i for bit i of the seven, the eighth makes
-// their number even.
-INLINE unsigned counted_signs(unsigned rest, unsigned t) {
-  const unsigned seven = (rest >> (7 * t)) & 127u;
-  const unsigned code = seven | ((ones_in(seven) << 7) & 128u);
-  const unsigned fours = (code * 0x1001u) & 0x000f000fu;
-  const unsigned twos = (fours * 0x41u) & 0x03030303u;
-  return (twos * 0x24u) & 0x44444444u;
-}
-INLINE unsigned signs_of(unsigned rest, unsigned t, SHARED_PTR const unsigned* table) {
-  const unsigned code = shift_pair(rest, rest, (7 * t + 30) & 31) & 0x1fcu;  // times four
-  return *(SHARED_PTR const unsigned*)((SHARED_PTR const byte_t*)(table + 256) + code);
-}
-
-IN_REGISTER(from_2048, 0x45000000u);
-// (0.5 + s) / 4 of the whole scale; with the bits of 2048 the four of s make the float 2048 + s.
-INLINE float scale_of(unsigned whole_bits, unsigned s) {
-  const float whole = half_value(whole_bits);
-  return fused(times(whole, 0.25f), as_float((s & 0xf000u) | from_2048), times(whole, -511.875f));
-}
-
-#if ROWS_ALIGNED && GROUPS_AT_ONCE == 16
-// A stage of two blocks begins at a whole word: d and the indices of group 0 share word 0, and so
-// on by halves; the second block's d stands beside the last half of the first, its other words
-// are whole. Neighbours share the words that a compiler keeps.
-INLINE SHARED_PTR const unsigned* words_at(SHARED_PTR const unsigned* column, unsigned at) {
-  return (SHARED_PTR const unsigned*)((SHARED_PTR const byte_t*)column + at);
-}
-INLINE unsigned index_of(SHARED_PTR const unsigned* column, unsigned at, unsigned group,
-                         unsigned t) {
-  SHARED_PTR const unsigned* w = words_at(column, at) + 2 * group;
-  return group < 8 ? pick_bytes(w[0], w[1], 2 + t) & 255u : ((SHARED_PTR const byte_t*)(w + 1))[t];
-}
-INLINE unsigned rest_of(SHARED_PTR const unsigned* column, unsigned at, unsigned group) {
-  SHARED_PTR const unsigned* w = words_at(column, at) + 2 * group;
-  return group < 8 ? pick_bytes(w[1], w[2], 0x5432u) : w[2];
-}
-INLINE void scales(SHARED_PTR const unsigned* column, unsigned at, unsigned group,
-                   PRIVATE float* d, PRIVATE float*) {
-  SHARED_PTR const unsigned* w = words_at(column, at);
-  const unsigned d_bits = group < 8 ? pick_bytes(w[0], 0u, 0x4410u) : pick_bytes(w[16], 0u, 0x4432u);
-  const unsigned last = group < 8 ? w[2 * group + 2] : pick_bytes(w[2 * group + 2], 0u, 0x4432u);
-  d[0] = scale_of(d_bits, last);
-}
-#else
 // Rows begin at even bytes: the word with signs and scale is read in halves.
 INLINE unsigned half_at(SHARED_PTR const byte_t* bytes) {
   return *(SHARED_PTR const half_bits*)bytes;
 }
-INLINE SHARED_PTR const byte_t* block_of(SHARED_PTR const unsigned* column, unsigned at,
-                                         unsigned group) {
-  return (SHARED_PTR const byte_t*)column + at + 66 * (group / 8);
-}
-INLINE unsigned index_of(SHARED_PTR const unsigned* column, unsigned at, unsigned group,
-                         unsigned t) {
-  return block_of(column, at, group)[2 + 8 * (group % 8) + t];
-}
-INLINE unsigned rest_of(SHARED_PTR const unsigned* column, unsigned at, unsigned group) {
-  SHARED_PTR const byte_t* from = block_of(column, at, group) + 6 + 8 * (group % 8);
-  return pick_bytes(half_at(from), half_at(from + 2), 0x5410u);
-}
-INLINE void scales(SHARED_PTR const unsigned* column, unsigned at, unsigned group,
-                   PRIVATE float* d, PRIVATE float*) {
-  SHARED_PTR const byte_t* block = block_of(column, at, group);
-  d[0] = scale_of(half_at(block), half_at(block + 8 + 8 * (group % 8)));
-}
-#endif
 INLINE void unpack(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned* table,
                    unsigned at, unsigned group, unsigned t, PRIVATE unsigned* w) {
-  const unsigned rest = rest_of(column, at, group);
-  const unsigned signs = SIGNS_COUNTED > 1 ? counted_signs(rest, t) : signs_of(rest, t, table);
-  const unsigned pick = table[index_of(column, at, group, t)] ^ signs;
-  magnitudes(pick, w);
-  magnitudes(pick >> 16, w + 2);
-}
-#if SIGNS_COUNTED == 1  // look-ups and arithmetic side by side
-#define UNPACK_HIGH unpack_high
-INLINE void unpack_high(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned* table,
-                        unsigned at, unsigned group, unsigned t, PRIVATE unsigned* w) {
-  const unsigned signs = counted_signs(rest_of(column, at, group), t);
-  const unsigned pick = table[index_of(column, at, group, t)] ^ signs;
-  magnitudes(pick, w);
-  magnitudes(pick >> 16, w + 2);
-}
+  SHARED_PTR const byte_t* from =
+      (SHARED_PTR const byte_t*)column + at + 66 * (group / 8) + 2 + 8 * (group % 8);
+#if ROWS_ALIGNED && GROUPS_AT_ONCE == 16  // the second block of a stage has whole words
+  const unsigned rest = group >= 8 ? *(SHARED_PTR const unsigned*)(from + 4)
+                                   : pick_bytes(half_at(from + 4), half_at(from + 6), 0x5410u);
+#else
+  const unsigned rest = pick_bytes(half_at(from + 4), half_at(from + 6), 0x5410u);
 #endif
+  const unsigned code = shift_pair(rest, rest, (7 * t + 30) & 31) & 0x1fcu;  // times four
+  const unsigned pick = table[from[t]] ^
+                        *(SHARED_PTR const unsigned*)((SHARED_PTR const byte_t*)(table + 256) + code);
+  magnitudes(pick, w);
+  magnitudes(pick >> 16, w + 2);
+}
+IN_REGISTER(from_2048, 0x45000000u);
+
+// (0.5 + s) / 4 of the whole scale; with the bits of 2048 the four of s make the float 2048 + s.
+INLINE void scales(SHARED_PTR const unsigned* column, unsigned at, unsigned group,
+                   PRIVATE float* d, PRIVATE float*) {
+  SHARED_PTR const byte_t* block = (SHARED_PTR const byte_t*)column + at + 66 * (group / 8);
+  const float whole = half_value(half_at(block));
+  const unsigned s = half_at(block + 8 + 8 * (group % 8)) & 0xf000u;
+  d[0] = fused(times(whole, 0.25f), as_float(s | from_2048), times(whole, -511.875f));
+}

@@ -107,20 +107,6 @@ def test_what_is_added_to_the_experts_is_added_last() -> None:
     assert found.is_invariant
 
 
-@pytest.mark.parametrize("split", [1, 2])
-def test_when_hidden_values_are_asked_for_changes_no_bit(split: int) -> None:
-    case = down_family("host", "Q2_K", 512, 24, 10, "bfloat16").make(ALL_ROWS)
-    made = []
-    for early in (0, 3):
-        walk = qmatmul.Walk(simdgroups=4, split=split, groups=4, early=early)
-        spec = moe_kernels.down_spec(
-            "Q2_K", 512, "bfloat16", 6, backend="host", is_bf16_out=False, walk=walk
-        )
-        made.append(host_build.run(dataclasses.replace(case, spec=spec))[0])
-    np.testing.assert_array_equal(made[0], made[1])
-    np.testing.assert_allclose(made[0], case.exact[0], rtol=1e-3, atol=1e-3)
-
-
 @pytest.mark.slow
 def test_half_precision() -> None:
     for family in (gate_up_family, down_family):

@@ -95,53 +95,6 @@ def test_islands_of_few_outputs(name: str, kind: str) -> None:
     assert found.is_invariant
 
 
-def test_rows_of_iq2_read_by_words_or_by_halves_are_the_same() -> None:
-    halves, words = (
-        product(
-            "host", "IQ2_XXS", 2048, 21, "bfloat16", "float32",
-            walk=qmatmul.Walk(simdgroups=2, split=2, groups=n),
-        )
-        for n in (8, 16)
-    )  # fmt: skip
-    made = [host_build.run(family.make(ALL_ROWS))[0] for family in (halves, words)]
-    assert nmse(made[0], halves.make(ALL_ROWS).exact[0]) <= 1e-7
-    np.testing.assert_array_equal(made[0], made[1])
-
-
-@pytest.mark.parametrize("groups", [16, pytest.param(0, marks=pytest.mark.slow)])
-def test_signs_of_iq2_may_be_counted_or_looked_up(groups: int) -> None:
-    walk = qmatmul.Walk(simdgroups=2, split=2, groups=groups)
-    case = product("host", "IQ2_XXS", 2048, 21, "bfloat16", "float32", walk=walk).make(ALL_ROWS)
-    (looked_up,) = host_build.run(case)
-    assert nmse(looked_up, case.exact[0]) <= 1e-7
-    for counted in (1, 2):
-        constants = {**case.spec.constants, "SIGNS_COUNTED": counted}
-        spec = dataclasses.replace(case.spec, constants=constants)
-        (found,) = host_build.run(dataclasses.replace(case, spec=spec))
-        np.testing.assert_array_equal(found, looked_up)
-
-
-@pytest.mark.parametrize(
-    ("name", "groups"),
-    [
-        ("Q2_K", 4),
-        *(pytest.param(*a, marks=pytest.mark.slow) for a in (("MXFP4", 8), ("Q2_K", 8))),
-    ],
-)
-def test_when_x_is_asked_for_changes_no_bit(name: str, groups: int) -> None:
-    late = qmatmul.Walk(simdgroups=2, split=2, groups=groups)
-    made = [
-        host_build.run(
-            product("host", name, 2048 + 256, 21, "bfloat16", "float32", walk=walk).make(
-                (2, 5, 1)
-            )
-        )[0]
-        for walk in (late, dataclasses.replace(late, early=3))
-    ]
-    assert np.isfinite(made[0]).all()
-    np.testing.assert_array_equal(made[0], made[1])
-
-
 def test_buffers_change_no_bit() -> None:
     one, more = (
         host_build.run(product("host", "Q8_0", 4096, 21, "float32", walk=w).make(ALL_ROWS))[0]
