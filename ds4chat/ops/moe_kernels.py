@@ -171,10 +171,13 @@ def gate_up_walk(format_name: str, backend: str) -> Walk:
 
 
 def shared_walk(format_name: str, n_in: int, backend: str) -> Walk:
-    """The same for one expert, which leaves most of a GPU idle unless many share its tiles."""
+    """The same for one expert, which leaves most of a GPU idle unless many share its tiles.
+
+    Q8_0 of K 4096, F 2048 on an H200: 9.9 us; 11.1 with eight for a tile, 12.2 with two.
+    """
     if backend == "metal":
         return gate_up_walk(format_name, backend)
-    split = split_of(n_in, STAGE_VALUES[format_name], 8)
+    split = split_of(n_in, STAGE_VALUES[format_name], 4)
     return Walk(simdgroups=max(4, 2 * split), split=split, columns=8)
 
 

@@ -133,14 +133,20 @@ def split_of(n_in: int, stage: int, simdgroups: int) -> int:
     return split
 
 
-def walk_of(format_name: str, n_in: int, n_out: int, backend: str) -> Walk:
-    """The walk for a format and shape; the number of rows does not matter, so bits do not."""
+def walk_of(
+    format_name: str, n_in: int, n_out: int, backend: str, *, is_float: bool = False
+) -> Walk:
+    """The walk for a format, shape and type of x.
+
+    The number of rows does not matter: it changes no bit.
+    """
     stage = STAGE_VALUES[format_name]
     if backend == "metal":
         return Walk(simdgroups=4, split=split_of(n_in, stage, 4))
     if 0 < n_out <= _NARROW_UP_TO.get(format_name, 0) and split_of(n_in, stage, 16) == 16:
         return Walk(simdgroups=16, split=16, columns=8)
-    split = split_of(n_in, stage, 8)
+    is_broad = is_float and not 0 < n_out < _BROAD_FROM
+    split = split_of(n_in, stage, 4 if is_broad else 8)
     return Walk(simdgroups=max(split, 4), split=split)
 
 
@@ -148,6 +154,13 @@ _NARROW_UP_TO = {"Q8_0": 1024, "F16": 1024, "F32": 1024}
 """Outputs up to which tiles of 8 that 16 simdgroups share fill a GPU better than tiles of 16.
 
 Q8_0 of K 4096, N 1024 on an H200: 5.4 us, else 5.8.
+"""
+
+_BROAD_FROM = 8192
+"""Outputs from which four simdgroups share a tile if x is float, whose limbs take registers.
+
+Three limbs on an H200: F16 of K 1024, N 8192 7.8 us, else 9.4; Q8_0 of K 4096, N 129280 239 us,
+else 250.
 """
 
 
@@ -192,7 +205,8 @@ def make_spec(  # noqa: PLR0913  (what a variant depends on)
 
     `n_out` (0: many) and the rest choose the walk unless `walk` is given.
     """
-    chosen = walk or walk_of(format_name, n_in, n_out, backend)
+    is_float = x_type == "float32"
+    chosen = walk or walk_of(format_name, n_in, n_out, backend, is_float=is_float)
     return KernelSpec(
         name=f"qmatmul_{format_name.lower()}",
         source="qmatmul.kernel",
@@ -204,7 +218,7 @@ def make_spec(  # noqa: PLR0913  (what a variant depends on)
             **chosen.constants,
             **walk_constants(format_name, n_in),
             **tables(format_name),
-            "X_LIMBS": 3 if x_type == "float32" else 1,
+            "X_LIMBS": 3 if is_float else 1,
             "N_MATRICES": n_groups,
         },
         tolerance=_BF16_OUT if is_bf16_out else Tolerance(),

@@ -72,6 +72,12 @@ def test_the_shared_expert(name: str, n_in: int) -> None:
     assert found.is_invariant
 
 
+def test_four_simdgroups_share_a_projection_of_the_shared_expert() -> None:
+    for n_in, split in ((4096, 4), (2048, 4), (512, 2), (128, 1)):
+        walk = moe_kernels.shared_walk("Q8_0", n_in, "cuda")
+        assert walk == qmatmul.Walk(simdgroups=max(4, 2 * split), split=split, columns=8)
+
+
 def test_the_shared_expert_has_the_values_of_a_routed_one_of_its_walk() -> None:
     walk = moe_kernels.shared_walk("Q8_0", 2176, "host")
     case = shared_family("host", "Q8_0", 2176, 21, "float32").make((4, 2, 7))

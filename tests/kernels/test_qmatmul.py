@@ -169,6 +169,25 @@ def test_few_outputs_are_shared_by_more_simdgroups() -> None:
     assert (short.split, short.columns) == (8, 16)
 
 
+@pytest.mark.parametrize(
+    ("name", "n_in", "n_out"), [("F16", 1024, 8192), ("Q8_0", 4096, 129280)]
+)
+def test_many_outputs_of_float_rows_are_shared_by_fewer_simdgroups(
+    name: str, n_in: int, n_out: int
+) -> None:
+    wanted = qmatmul.Walk(simdgroups=4, split=4)
+    assert qmatmul.walk_of(name, n_in, n_out, "cuda", is_float=True) == wanted
+    for walk in (
+        qmatmul.walk_of(name, n_in, n_out, "cuda"),
+        qmatmul.walk_of(name, n_in, 4096, "cuda", is_float=True),
+    ):
+        assert walk == qmatmul.Walk(simdgroups=8, split=8)
+    spec = qmatmul.make_spec(
+        name, n_in, "float32", backend="cuda", is_bf16_out=False, n_out=n_out
+    )
+    assert {k: spec.constants[k] for k in wanted.constants} == wanted.constants
+
+
 @pytest.mark.parametrize(("n_in", "split"), [(4096, 8), (2048, 8), (1024, 4), (128, 1)])
 def test_split_gives_each_simdgroup_two_stages(n_in: int, split: int) -> None:
     assert qmatmul.split_of(n_in, 128, 8) == split
