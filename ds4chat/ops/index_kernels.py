@@ -47,9 +47,7 @@ def index_rows_spec(
 
 
 @cache
-def scores_spec(
-    width: int, n_heads: int, first: int, weights_at: int = 0, *, is_rounded: bool
-) -> KernelSpec:
+def scores_spec(width: int, n_heads: int, first: int, weights_at: int = 0) -> KernelSpec:
     """The kernel behind `index_scores`.
 
     `first` columns of the mask are no keys; `weights_at`: the first column of the weights.
@@ -57,18 +55,18 @@ def scores_spec(
     return KernelSpec(
         name="index_scores",
         source="index_scores.kernel",
-        headers=("row.h", "index.h"),
-        inputs=("q", "w", "keys", "mask", "cosines", "sines"),
+        headers=("row.h",),
+        inputs=("q", "w", "keys", "mask"),
         outputs=("score",),
         threads=THREADS,
         constants={
-            **row_constants(width, is_rounded),
+            "VALUES": width // LANES,
             "HEADS": n_heads,
             "FIRST": first,
             "W_AT": weights_at,
             "SCALE": f"{(width * n_heads) ** -0.5!r}f",
         },
-        tolerance=_CODES if is_rounded else _SUMS,
+        tolerance=_SUMS,
     )
 
 
@@ -107,35 +105,25 @@ def index_rows(
 
 
 def index_scores(
-    q: mx.array,
-    head_weight: Columns,
-    keys: mx.array,
-    mask: mx.array,
-    table: RopeTable,
-    *,
-    is_rounded: bool,
+    q: mx.array, head_weight: Columns, keys: mx.array, mask: mx.array
 ) -> mx.array | None:
-    """`(L, C)` scores of `keys` `(C, di)` for queries `(L, Hi * di)` as projected; float32.
+    """`(L, C)` scores of `keys` `(C, di)` for queries `(L, Hi, di)`; all float32.
 
     Args:
-        q: turned here and, if `is_rounded`, transformed and rounded as `index_rows` does.
+        q: turned and rounded.
         head_weight: `(L, Hi)`, not yet scaled.
         keys: rows of the indexer; those that no query sees may hold anything.
         mask: `(L, S)`, its last C columns those of the keys.
-        table: angles of the queries.
-        is_rounded: whether the indexer's rows are FP4 codes.
     """
-    dispatcher, (n_keys, width) = current(), (int(n) for n in keys.shape)
-    length, n_heads = q.shape[0], int(q.shape[1]) // width
-    is_f32 = all(a.dtype == mx.float32 for a in (head_weight.whole, keys))
-    is_typed = is_f32 and q.dtype in _TYPES
-    if dispatcher.is_reference or length > MAX_ROWS or not is_typed or not fits_index(width):
+    length, n_heads, width = q.shape
+    dispatcher, n_keys = current(), int(keys.shape[0])
+    is_f32 = all(a.dtype == mx.float32 for a in (q, head_weight.whole, keys))
+    if dispatcher.is_reference or length > MAX_ROWS or not is_f32 or not fits_index(width):
         return None
-    first = int(mask.shape[1]) - n_keys
-    spec = scores_spec(width, n_heads, first, head_weight.first, is_rounded=is_rounded)
+    spec = scores_spec(width, n_heads, int(mask.shape[1]) - n_keys, head_weight.first)
     output = Output(shape=(length, n_keys), dtype=mx.float32)
-    inputs = [q, head_weight.whole, keys, mask, table.cos, table.sin]
-    made = dispatcher.run(spec, inputs, length * scores_blocks(n_keys), [output])
+    n_blocks = length * scores_blocks(n_keys)
+    made = dispatcher.run(spec, [q, head_weight.whole, keys, mask], n_blocks, [output])
     return None if made is None else made[0]
 
 

@@ -166,36 +166,26 @@ def _folded(case: Case, n_rows: int) -> Case:
     )
 
 
-def scores_family(width: int, n_heads: int, n_keys: int, *, is_rounded: bool = True) -> Family:
-    """`index_scores`; keys are FP4 codes if `is_rounded`."""
+def scores_family(width: int, n_heads: int, n_keys: int) -> Family:
+    """`index_scores`."""
     rng = np.random.default_rng((width, n_heads, n_keys))
-    q, w = _normal(rng, MAX_ROWS, n_heads * width), _normal(rng, MAX_ROWS, n_heads)
+    q, w = _normal(rng, MAX_ROWS, n_heads, width), _normal(rng, MAX_ROWS, n_heads)
     keys, mask = _normal(rng, n_keys, width), np.zeros((MAX_ROWS, 137 + n_keys), np.float32)
-    cos, sin = _tables(rng, MAX_ROWS)
-    heads = turned(
-        q.astype(np.float64).reshape(MAX_ROWS, n_heads, width),
-        cos.astype(np.float64),
-        sin.astype(np.float64),
-    )
-    if is_rounded:
-        heads = hadamard_fp4(heads)
-        keys = hadamard_fp4(keys.astype(np.float64)).astype(np.float32)
-    dots = np.maximum(heads @ keys.T.astype(np.float64), 0)
+    dots = np.maximum(q.astype(np.float64) @ keys.T.astype(np.float64), 0)
     exact = np.einsum("lh,lhc->lc", w.astype(np.float64), dots) * (width * n_heads) ** -0.5
-    spec = ik.scores_spec(width, n_heads, 137, is_rounded=is_rounded)
+    spec = ik.scores_spec(width, n_heads, 137)
 
     def make(rows: Rows) -> Case:
         at = list(rows)
-        sent = (q[at], w[at], keys, mask[at], cos[at], sin[at])
         return Case(
             spec=spec,
-            inputs=tuple((array, F32) for array in sent),
+            inputs=((q[at], F32), (w[at], F32), (keys, F32), (mask[at], F32)),
             n_blocks=len(rows) * ik.scores_blocks(n_keys),
             outputs=(((len(rows), n_keys), F32),),
             exact=(exact[at],),
         )
 
-    shape = f"W{width} C{n_keys}" + ("" if is_rounded else " whole")
+    shape = f"W{width} C{n_keys}"
     return Family(kernel="index_scores", format=F32, shape=shape, make=make)
 
 
@@ -366,4 +356,3 @@ def families(
     yield partial(index_family, 128, n_heads, F32)
     yield partial(index_family, 128, 0, F32)
     yield partial(scores_family, 128, n_heads, n_keys)
-    yield partial(scores_family, 128, n_heads, n_keys, is_rounded=False)

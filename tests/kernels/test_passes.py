@@ -43,7 +43,7 @@ KERNELS = {
     "moe_shared_q8_0",
     *("hyper_post_24", "hyper_pre_24", "hyper_post_4", "hyper_pre_4"),
     *("qmatmul_q8_0", "qmatmul_f16", "moe_gate_up_q8_0", "moe_down_q8_0"),
-    *("attn_rows", "index_scores", "complete", "complete_both"),
+    *("attn_rows", "index_query", "index_scores", "complete", "complete_both"),
     *("route", "route_table"),
     *("keep_1", "keep_2", "keep_rows_0", "choose"),
     *("embed", "capture"),

@@ -300,13 +300,11 @@ class Attention:
         assert w.index_q is not None
         assert cache.index_rows is not None
         q = w.index_q(latent.astype(head_weight.whole.dtype))
+        q = self._index_rows(q.reshape(-1, c.index_dim), None, table)
+        q = q.reshape(latent.shape[0], c.index_heads, c.index_dim)
         rows = cache.index_rows[: plan.n_slots]
-        scores = index_kernels.index_scores(
-            q, head_weight, rows, plan.mask, table, is_rounded=self._kv_fp8
-        )
+        scores = index_kernels.index_scores(q, head_weight, rows, plan.mask)
         if scores is None:
-            q = self._index_rows(q.reshape(-1, c.index_dim), None, table)
-            q = q.reshape(latent.shape[0], c.index_heads, c.index_dim)
             scale = (c.index_dim * c.index_heads) ** -0.5
             scores = score_rows(q, head_weight.alone().astype(mx.float32) * scale, rows)
         made = cache_kernels.choose(scores, plan.mask, c.index_topk)
