@@ -112,11 +112,6 @@ INLINE void barrier() { __syncthreads(); }
 INLINE float from_lane_xor(float v, unsigned mask) { return __shfl_xor_sync(~0u, v, mask); }
 INLINE float from_lane(float v, unsigned lane) { return __shfl_sync(~0u, v, lane); }
 
-// Blocks that are done: what a thread wrote before `publish` is seen by blocks that find it counted
-// and call `publish` in turn. `count_up` returns the count before; the array is the launch's own.
-INLINE void publish() { __threadfence(); }
-INLINE int count_up(const int* at) { return atomicAdd(const_cast<int*>(at), 1); }
-
 // c (16 x 8) += a (16 x 16) b (16 x 8), bf16 pairs in, float out. With g = lane / 4 and
 // t = lane % 4: a0 = A[g][2t, 2t+1], a1 = A[g+8][same], a2 = A[g][2t+8, 2t+9], a3 =
 // A[g+8][same]; b0 = B[2t, 2t+1][g], b1 = B[2t+8, 2t+9][g]; c0, c1 = C[g][2t, 2t+1],

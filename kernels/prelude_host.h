@@ -235,10 +235,6 @@ INLINE float from_lane_xor(float v, unsigned mask) {
   return from_lane(v, (host::thread() & 31) ^ mask);
 }
 
-// Blocks that are done: here one after the other.
-INLINE void publish() {}
-INLINE int count_up(const int* at) { return (*const_cast<int*>(at))++; }
-
 // c (16 x 8) += a (16 x 16) b (16 x 8), bf16 pairs in, float out. With g = lane / 4 and
 // t = lane % 4: a0 = A[g][2t, 2t+1], a1 = A[g+8][same], a2 = A[g][2t+8, 2t+9], a3 =
 // A[g+8][same]; b0 = B[2t, 2t+1][g], b1 = B[2t+8, 2t+9][g]; c0, c1 = C[g][2t, 2t+1],

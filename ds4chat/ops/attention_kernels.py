@@ -27,8 +27,6 @@ MAX_WIDTH = 4096
 """Widest latent: a row stands in shared memory."""
 THREADS = 256
 _SIMDGROUPS = {"cuda": 8, "metal": 4, "host": 8}
-_JOINING = ("cuda", "host")
-"""Where a block may count on what others wrote; Metal orders no writes between blocks."""
 TYPES = (mx.float32, mx.bfloat16)
 
 SUMS = Tolerance(nmse=1e-9, reason="float32 sums")
@@ -112,20 +110,16 @@ def decode_spec(
 
 @cache
 def tiles_spec(
-    width: int, n_heads: int, eps: float, *, backend: str, has_rows: bool, joins: bool
+    width: int, n_heads: int, eps: float, *, backend: str, has_rows: bool
 ) -> KernelSpec:
-    """The kernel behind `decode` for bf16 keys and heads in eights.
-
-    It adds its chunks itself if it `joins`, else `join_spec` does.
-    """
+    """The first kernel behind `decode` for bf16 keys and heads in eights."""
     rows = ("window", "keys") if has_rows else ("window",)
-    more = ("sink", "counts") if joins else ()
     return KernelSpec(
-        name=("attn_" if has_rows else "attn_window_") + ("joined" if joins else "tiles"),
+        name="attn_tiles" if has_rows else "attn_window_tiles",
         source="attn_tiles.kernel",
-        headers=("row.h", "lanes.h", "join.h"),
-        inputs=("q", *rows, "mask", "cosines", "sines", *more),
-        outputs=("sums", "tops", "totals", *(("out",) if joins else ())),
+        headers=("row.h", "lanes.h"),
+        inputs=("q", *rows, "mask", "cosines", "sines"),
+        outputs=("sums", "tops", "totals"),
         threads=LANES * _SIMDGROUPS[backend],
         constants={
             "VALUES": width // LANES,
@@ -133,7 +127,6 @@ def tiles_spec(
             "SIMDGROUPS": _SIMDGROUPS[backend],
             "CHUNK": CHUNK,
             "HAS_ROWS": int(has_rows),
-            "JOINS": int(joins),
             "RMS_EPS": f"{eps!r}f",
             "SCALE": f"{width**-0.5!r}f",
         },
@@ -143,24 +136,18 @@ def tiles_spec(
 
 @cache
 def join_spec(width: int, n_heads: int, *, is_bf16_out: bool) -> KernelSpec:
-    """The second kernel where the first does not join."""
+    """The second one, which adds the chunks of the first."""
     threads = max(LANES, width // 4)
     return KernelSpec(
         name="attn_join",
         source="attn_join.kernel",
-        headers=("row.h", "join.h"),
+        headers=("row.h",),
         inputs=("sums", "tops", "totals", "sink", "cosines", "sines"),
         outputs=("out",),
         threads=threads,
         constants={"VALUES": width // LANES, "HEADS": n_heads, "THREADS": threads},
         tolerance=HALF if is_bf16_out else SUMS,
     )
-
-
-def n_counts(n_heads: int, dtype: mx.Dtype) -> int:
-    """How many counts a row of `decode` can use, whose results are `dtype`; 0: none."""
-    joins = current().backend in _JOINING and not n_heads % TILE_HEADS and dtype == mx.bfloat16
-    return n_heads // TILE_HEADS if joins else 0
 
 
 def n_chunks_of(n_window: int, n_keys: int = 0) -> int:
@@ -245,7 +232,7 @@ def kv_rows(
 
 def decode(  # noqa: PLR0913  (the arguments of one launch)
     q: mx.array, window: mx.array, keys: mx.array | None, mask: mx.array, sink: mx.array,
-    table: RopeTable, *, eps: float, dtype: mx.Dtype, counts: mx.array | None = None,
+    table: RopeTable, *, eps: float, dtype: mx.Dtype,
 ) -> mx.array | None:  # fmt: skip
     """Queries `(L, H * d)` as projected to attended values `(L, H, d)`, turned back.
 
@@ -258,7 +245,6 @@ def decode(  # noqa: PLR0913  (the arguments of one launch)
         table: angles of the rows.
         eps: of the norm of each head.
         dtype: of the result.
-        counts: `(L, n_counts)` int32 zeros that nothing else reads: one launch instead of two.
     """
     length, n_heads, width = q.shape[0], int(sink.shape[0]), int(window.shape[1])
     dispatcher = current()
@@ -267,7 +253,7 @@ def decode(  # noqa: PLR0913  (the arguments of one launch)
     rows = [window] if keys is None else [window, keys]
     if _has_tiles(n_heads, [dtype, *(r.dtype for r in rows)]):
         tiles = _Tiles(q=q, rows=rows, mask=mask, sink=sink, table=table, eps=eps)
-        made = _decode_tiles(tiles, counts)
+        made = _decode_tiles(tiles)
         if made is not None:
             return made
     spec = decode_spec(
@@ -300,13 +286,11 @@ class _Tiles:
     eps: float
 
 
-def _decode_tiles(a: _Tiles, counts: mx.array | None) -> mx.array | None:
-    """`decode` on the matrix unit, a block for a chunk of slots and eight heads."""
+def _decode_tiles(a: _Tiles) -> mx.array | None:
+    """`decode` on the matrix unit: a block for a chunk of slots and eight heads, then sums."""
     length, n_heads, width = a.q.shape[0], int(a.sink.shape[0]), int(a.rows[0].shape[1])
-    backend, joins = current().backend, counts is not None
-    spec = tiles_spec(
-        width, n_heads, a.eps, backend=backend, has_rows=len(a.rows) > 1, joins=joins
-    )
+    backend, has_rows = current().backend, len(a.rows) > 1
+    spec = tiles_spec(width, n_heads, a.eps, backend=backend, has_rows=has_rows)
     n_chunks = n_chunks_of(*(int(r.shape[0]) for r in a.rows))
     out = Output(shape=(length, n_heads, width), dtype=mx.bfloat16)
     parts = [
@@ -316,9 +300,6 @@ def _decode_tiles(a: _Tiles, counts: mx.array | None) -> mx.array | None:
     n_blocks = length * n_chunks * n_heads // TILE_HEADS
     angles = [a.table.cos, a.table.sin]
     inputs = [a.q, *a.rows, a.mask, *angles]
-    if counts is not None:
-        made = current().run(spec, [*inputs, a.sink, counts], n_blocks, [*parts, out])
-        return None if made is None else made[-1]
     made = current().run(spec, inputs, n_blocks, parts)
     if made is None:
         return None

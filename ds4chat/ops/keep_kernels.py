@@ -35,11 +35,10 @@ class KeyRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Queries:
-    """Latents `q_a` `(L, Q)` as projected, their norm, and how many counts a row wants."""
+    """Latents `q_a` `(L, Q)` as projected and their norm."""
 
     q_a: Columns
     norm: mx.array
-    n_counts: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +64,12 @@ class RawPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """The window with its new rows, the other rings, and latents as of `FirstRows`.
-
-    `counts` `(L, n)` int32 are zero, for `attention_kernels.decode`, if they were wanted.
-    """
+    """The window with its new rows, the other rings, and latents as of `FirstRows`."""
 
     window: mx.array
     raw: tuple[mx.array, ...]
     latent: mx.array
     wide: mx.array
-    counts: mx.array | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +82,6 @@ class Form:
     has_latent: bool
     has_wide: bool
     is_rounded: bool
-    n_counts: int = 0
 
     @property
     def n_raw(self) -> int:
@@ -110,10 +104,7 @@ def keep_spec(form: Form) -> KernelSpec:
             *(_RAW if n_raw else ()),
             *(_OTHER if n_raw > 1 else ()),
         ),
-        outputs=(
-            *("new_window", *("new_raw", "new_other")[:n_raw], *latents),
-            *(("counts",) if form.n_counts else ()),
-        ),
+        outputs=("new_window", *("new_raw", "new_other")[:n_raw], *latents),
         threads=THREADS,
         constants={
             "WIDEST": form.widest,
@@ -122,7 +113,6 @@ def keep_spec(form: Form) -> KernelSpec:
             "HAS_WIDE": int(form.has_wide),
             "IS_ROUNDED": int(form.is_rounded),
             "N_RAW": n_raw,
-            "N_COUNTS": form.n_counts,
             "KV_AT": form.places[0],
             "Q_AT": form.places[1],
             **dict(zip(_PLACES, form.places[2:], strict=False)),
@@ -166,9 +156,8 @@ def keep(
     if made is None:
         return None
     n = len(rings)
-    latent, wide = (made[n], made[n + form.has_wide]) if queries else (made[0], made[0])
-    counts = made[-1] if form.n_counts else None
-    return Kept(window=made[0], raw=tuple(made[1:n]), latent=latent, wide=wide, counts=counts)
+    latent, wide = (made[n], made[-1]) if queries else (made[0], made[0])
+    return Kept(window=made[0], raw=tuple(made[1:n]), latent=latent, wide=wide)
 
 
 def _form(keys: KeyRows, queries: Queries | None, raw: tuple[RawRows, ...]) -> Form:
@@ -181,15 +170,12 @@ def _form(keys: KeyRows, queries: Queries | None, raw: tuple[RawRows, ...]) -> F
         has_latent=queries is not None,
         has_wide=q_a is not None and q_a.whole.dtype != mx.float32,
         is_rounded=keys.is_rounded,
-        n_counts=queries.n_counts if queries else 0,
     )
 
 
 def _latents(form: Form, queries: Queries, n_rows: int) -> list[Output]:
     types = [queries.q_a.whole.dtype, *([mx.float32] if form.has_wide else [])]
-    made = [Output(shape=(n_rows, queries.q_a.width), dtype=t) for t in types]
-    counts = Output(shape=(n_rows, form.n_counts), dtype=mx.int32)
-    return [*made, counts] if form.n_counts else made
+    return [Output(shape=(n_rows, queries.q_a.width), dtype=t) for t in types]
 
 
 def _fits(

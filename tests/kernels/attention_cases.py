@@ -233,7 +233,9 @@ def decode_family(
     """`attn_decode`."""
     a = _attention(width, n_heads, window + n_keys, kind)
     scores = a.heads @ a.values.T * width**-0.5 + a.mask[:, None, 1:]
-    exact = _attended(a, scores)
+    weight = np.exp(scores)
+    weight /= weight.sum(-1, keepdims=True) + np.exp(a.sink.astype(np.float64))[:, None]
+    exact = turned(weight @ a.values, a.cos.astype(np.float64), -a.sin.astype(np.float64))
     spec = ak.decode_spec(
         width, n_heads, EPS, backend=backend, has_rows=n_keys > 0, is_bf16_out=kind != F32
     )
@@ -257,7 +259,7 @@ def decode_family(
 
 
 def tiles_family(
-    backend: str, width: int, n_heads: int, n_keys: int, window: int = 136, *, joins: bool
+    backend: str, width: int, n_heads: int, n_keys: int, window: int = 136
 ) -> Family:
     """`attn_tiles`; every chunk shows a key to every row."""
     kind = "bfloat16"
@@ -272,39 +274,28 @@ def tiles_family(
         tops[:, chunk] = scores[:, :, at].max(-1)
         weight = np.exp(scores[:, :, at] - tops[:, chunk, :, None])
         totals[:, chunk], sums[:, chunk] = weight.sum(-1), weight @ a.values[at]
-    spec = ak.tiles_spec(width, n_heads, EPS, backend=backend, has_rows=n_keys > 0, joins=joins)
+    spec = ak.tiles_spec(width, n_heads, EPS, backend=backend, has_rows=n_keys > 0)
     rest = ((a.keys[window:], kind),) if n_keys else ()
-    exact = [sums, tops, totals, *([_attended(a, scores)] if joins else [])]
 
     def make(rows: Rows) -> Case:
         at, n = list(rows), len(rows)
-        counts = np.zeros((n, n_heads // ak.TILE_HEADS), np.int32)
-        more = ((a.sink, F32), (counts, "int32")) if joins else ()
         return Case(
             spec=spec,
             inputs=(
                 (a.q[at], kind), (a.keys[:window], kind), *rest, (a.mask[at], F32),
-                (a.cos[at], F32), (a.sin[at], F32), *more,
+                (a.cos[at], F32), (a.sin[at], F32),
             ),
             n_blocks=n * n_chunks * n_heads // ak.TILE_HEADS,
             outputs=(
                 ((n, n_chunks, n_heads, width), F32),
                 *(((n, n_chunks, n_heads), F32),) * 2,
-                *((((n, n_heads, width), F32),) if joins else ()),
             ),
-            exact=tuple(e[at] for e in exact),
-            row_axes=(0,) * len(exact),
+            exact=(sums[at], tops[at], totals[at]),
+            row_axes=(0, 0, 0),
         )  # fmt: skip
 
-    name = "attn_joined" if joins else "attn_tiles"
-    return Family(kernel=name, format=kind, shape=f"D{width} C{n_keys}", make=make)
-
-
-def _attended(a: _Attention, scores: Doubles) -> Doubles:
-    """What attention makes of its scores."""
-    weight = np.exp(scores)
-    weight /= weight.sum(-1, keepdims=True) + np.exp(a.sink.astype(np.float64))[:, None]
-    return turned(weight @ a.values, a.cos.astype(np.float64), -a.sin.astype(np.float64))
+    shape = f"D{width} C{n_keys}"
+    return Family(kernel="attn_tiles", format=kind, shape=shape, make=make)
 
 
 def join_family(width: int, n_heads: int, n_chunks: int, kind: str) -> Family:
@@ -345,10 +336,8 @@ def families(
     yield partial(decode_family, backend, width, n_heads, n_keys, half)
     yield partial(decode_family, backend, width, n_heads, 0, half)
     yield partial(decode_family, backend, width, n_heads, n_keys, F32)
-    eights, joins = -(-n_heads // 8) * 8, backend != "metal"
-    yield partial(tiles_family, backend, width, eights, n_keys, joins=joins)
-    yield partial(tiles_family, backend, width, 8, 0, joins=joins)
-    yield partial(tiles_family, backend, width, eights, n_keys, joins=False)
+    yield partial(tiles_family, backend, width, -(-n_heads // 8) * 8, n_keys)
+    yield partial(tiles_family, backend, width, 8, 0)
     yield partial(join_family, width, n_heads, 7, half)
     yield partial(rows_family, width, 2 * width, half, half)
     yield partial(rows_family, width, 2 * width, F32, F32)

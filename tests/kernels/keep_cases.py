@@ -16,7 +16,6 @@ from tests.kernels.cases import Array, Case, from_bf16, to_bf16
 
 F32, I32 = "float32", "int32"
 RATIO, RING, RAW_RING = 4, 20, 15
-COUNTS = 2
 BESIDE = 3
 """Columns of other products before, between and behind those that are read."""
 
@@ -72,8 +71,7 @@ def keep_case(
     kinds, has_wide = [kind, *[F32] * n_raw], latent > 0 and kind != F32
     if latent:
         wanted += [normed(held[:, q_at : q_at + latent]) * q_norm] * (1 + has_wide)
-        wanted.append(np.zeros((n_rows, COUNTS)))
-        kinds += [*[kind, F32][: 1 + has_wide], I32]
+        kinds += [kind, F32][: 1 + has_wide]
     form = kk.Form(
         widest=max(width, latent),
         eps=EPS,
@@ -81,7 +79,6 @@ def keep_case(
         has_latent=latent > 0,
         has_wide=has_wide,
         is_rounded=True,
-        n_counts=COUNTS if latent else 0,
     )
     return Case(
         spec=kk.keep_spec(form),

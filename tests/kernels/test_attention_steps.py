@@ -70,8 +70,8 @@ def drawn(n_end: int) -> Model:
     )
 
 
-def attend(m: Model, n: int, length: int, ratio: int, *, joins: bool = True) -> Array:
-    """Rows n .. n + length - 1 in one launch (two without `joins`), as a step lays them out."""
+def attend(m: Model, n: int, length: int, ratio: int) -> Array:
+    """Rows n .. n + length - 1 in one pass, as a step lays them out."""
     ring, end = ring_size(WINDOW), n + length
     at = ring_positions(end, ring)
     window = np.where((at >= 0)[:, None], m.rows[np.maximum(at, 0)], np.nan)
@@ -91,7 +91,6 @@ def attend(m: Model, n: int, length: int, ratio: int, *, joins: bool = True) -> 
         RopeTable(cos=mx.array(m.cos[n:end]), sin=mx.array(m.sin[n:end])),
         eps=1e-6,
         dtype=mx.bfloat16,
-        counts=mx.zeros((length, HEADS // 8), dtype=mx.int32) if joins else None,
     )
     assert out is not None
     made: Array = np.array(out.astype(mx.float32))
@@ -137,6 +136,5 @@ def test_a_pass_has_the_bits_of_its_steps(n: int, ratio: int, launched: dict[str
     np.testing.assert_array_equal(together, alone)
     wanted = np.stack([exact(m, n + i, ratio) for i in range(ROWS)])
     assert nmse(together, wanted) < 2e-5
-    np.testing.assert_array_equal(attend(m, n, ROWS, ratio, joins=False), together)
-    name = "attn_" if ratio else "attn_window_"
-    assert launched == {name + "joined": 1 + ROWS, name + "tiles": 1, "attn_join": 1}
+    name = "attn_tiles" if ratio else "attn_window_tiles"
+    assert launched == {name: 1 + ROWS, "attn_join": 1 + ROWS}

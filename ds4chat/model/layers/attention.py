@@ -68,8 +68,7 @@ class Sight:
     """What rows attend: `parts` are window rows, then compressed ones.
 
     `mask` `(L, S)` and `is_live` `(S,)` go over the sink and all of them. `is_fixed`: slots as
-    in a decode pass, at most two parts. `dtype` is the type of activations. `counts` are zeros
-    for `attention_kernels.decode`. `reach`, of a
+    in a decode pass, at most two parts. `dtype` is the type of activations. `reach`, of a
     prompt's pass: its first position and how many positions make a compressed row; `has_chosen`
     says that its mask hides some of these rows.
     """
@@ -79,7 +78,6 @@ class Sight:
     is_live: mx.array
     is_fixed: bool
     dtype: mx.Dtype
-    counts: mx.array | None = None
     reach: tuple[int, int] = (0, 0)
     has_chosen: bool = False
 
@@ -104,9 +102,8 @@ def attend_heads(
     if sight.is_fixed:
         keys = sight.parts[1] if len(sight.parts) > 1 else None
         made = kernels.decode(
-            q, sight.parts[0], keys, sight.mask, w.sink, table,
-            eps=eps, dtype=sight.dtype, counts=sight.counts,
-        )  # fmt: skip
+            q, sight.parts[0], keys, sight.mask, w.sink, table, eps=eps, dtype=sight.dtype
+        )
         if made is not None:
             return made
     if not sight.is_fixed and not current().is_reference:
@@ -175,7 +172,6 @@ class Attention:
             is_live=ratio_plan.is_live,
             is_fixed=not plan.is_prefill,
             dtype=x.dtype,
-            counts=None if kept is None else kept.counts,
             reach=(plan.n, cache.ratio),
             has_chosen=ratio_plan.must_choose,
         )
@@ -194,8 +190,7 @@ class Attention:
         )
         place = _raw_place(plan.by_ratio[cache.ratio])
         raw = _raw_rings(inputs, w, cache)
-        n_counts = kernels.n_counts(w.sink.shape[0], cache.window.dtype)
-        queries = Queries(q_a=inputs[0], norm=w.q_norm, n_counts=n_counts)
+        queries = Queries(q_a=inputs[0], norm=w.q_norm)
         made = keep(cache.window, plan.window_slots, keys, queries, raw, place)
         if made is None:
             return None
