@@ -66,6 +66,13 @@ INLINE unsigned minus_bf16x2(unsigned a, unsigned b) {
   asm("sub.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(a), "r"(b));
   return out;
 }
+// Two whole numbers below 256, the halves of `codes`, times 2^-133 times a bf16 pair; exact for
+// what the kernels multiply. Such halves are subnormal bf16 numbers.
+INLINE unsigned times_codes(unsigned codes, unsigned pair) {
+  unsigned out;
+  asm("mul.rn.bf16x2 %0, %1, %2;" : "=r"(out) : "r"(codes), "r"(pair));
+  return out;
+}
 
 // Memory. Vectors of 16 bytes; `byte_at` must be a multiple of 16.
 INLINE uint4 load16(const void* base, wide byte_at) {

@@ -190,6 +190,13 @@ INLINE unsigned minus_bf16x2(unsigned a, unsigned b) {
   const float high = as_float(a & 0xffff0000u) - as_float(b & 0xffff0000u);
   return rounded_bf16(low) | rounded_bf16(high) << 16;
 }
+// Two whole numbers below 256, the halves of `codes`, times 2^-133 times a bf16 pair; exact for
+// what the kernels multiply.
+INLINE unsigned times_codes(unsigned codes, unsigned pair) {
+  const float low = static_cast<float>(codes & 0xffffu) * (as_float(pair << 16) * 0x1p-100f);
+  const float high = static_cast<float>(codes >> 16) * (as_float(pair & 0xffff0000u) * 0x1p-100f);
+  return rounded_bf16(low * 0x1p-33f) | rounded_bf16(high * 0x1p-33f) << 16;
+}
 
 // Memory. Vectors of 16 bytes; `byte_at` must be a multiple of 16.
 INLINE uint4 load16(const void* base, wide byte_at) {

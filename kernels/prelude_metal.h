@@ -65,6 +65,13 @@ INLINE uint minus_bf16x2(uint a, uint b) {
   const float high = as_float(a & 0xffff0000u) - as_float(b & 0xffff0000u);
   return (as_bits(low) >> 16) | (as_bits(high) & 0xffff0000u);
 }
+// Two whole numbers below 256, the halves of `codes`, times 2^-133 times a bf16 pair; exact for
+// what the kernels multiply. In two steps, as 2^-133 itself may count as zero.
+INLINE uint times_codes(uint codes, uint pair) {
+  const float low = float(codes & 0xffffu) * (as_float(pair << 16) * 0x1p-100f);
+  const float high = float(codes >> 16) * (as_float(pair & 0xffff0000u) * 0x1p-100f);
+  return (as_bits(low * 0x1p-33f) >> 16) | (as_bits(high * 0x1p-33f) & 0xffff0000u);
+}
 
 // Memory. Vectors of 16 bytes; `byte_at` must be a multiple of 16.
 template <typename T>

@@ -8,8 +8,8 @@
 //
 // Bits: rows of x are columns of the matrix unit, so a row's sums depend on that row alone.
 // The format's header defines STAGE_*, GROUPS_AT_ONCE (unrolled), W_LIMBS, PAIRS, HAS_SCALE,
-// N_PARTS, HAS_MINIMUM, TABLE_WORDS, load_tables, unpack, scales, and X_AHEAD: whether x is asked
-// for a turn before it is used. Values are split into bf16 "limbs" whose sum is exact: one for
+// HAS_MINIMUM, TABLE_WORDS, load_tables, unpack, scales, and X_AHEAD: whether x is asked for a
+// turn before it is used; or IS_FOLDED: `folded.h` then adds a stage. Values are split into bf16 "limbs" whose sum is exact: one for
 // quantised weights and for bf16, two for f16, three for f32.
 
 #ifndef COLUMNS
@@ -35,23 +35,30 @@ INLINE void fetch_word(SHARED_PTR uint4* stage, const GLOBAL byte_t* w, wide beg
   copy16(stage + row * STAGE_STRIDE + word, w, begin - offset + 16 * word,
          left < 0 ? 0 : left > 16 ? 16 : left);
 }
-// Ask for the stage that begins `from` bytes into each of the rows first .. first + COLUMNS - 1:
-// eight lanes a row for the first eight words, two lanes a row for the other two.
+// How many of a tile's columns there are.
+INLINE int live_columns(wide first, wide end) {
+  return end - first < COLUMNS ? (int)(end - first) : COLUMNS;
+}
+// Ask for the stage that begins `from` bytes into each of `n_live` rows, of which the first is at
+// byte `base`: eight lanes a row for the first eight words, two lanes a row for the other two.
 INLINE void fetch_stage(SHARED_PTR uint4* stage, const GLOBAL byte_t* w, wide row_bytes,
-                        wide first, wide end, int from, unsigned lane) {
-  const int n_live = end - first < COLUMNS ? (int)(end - first) : COLUMNS;
+                        wide base, int n_live, int from, unsigned lane) {
 #if ROWS_ALIGNED  // every row begins and ends at a multiple of 16 bytes: words are whole
 #if IS_ALIGNED
   const int begin = from;
 #else
   const int begin = from & ~15;
 #endif
+#if WHOLE_STAGES && 16 * (STAGE_WORDS - 1) < STAGE_BYTES  // all words wherever it begins
+  const int stop = 16 * STAGE_WORDS;
+#else
   const int rest = (int)row_bytes - begin, wanted = from - begin + STAGE_BYTES;
   const int stop = rest < wanted ? rest : wanted;
+#endif
   const int row = (int)lane / 8, word = (int)lane % 8;
   if (STAGE_WORDS >= 8 || word < STAGE_WORDS) {
     const int n_valid = 16 * word < stop ? 16 : 0;
-    wide at = (first + row) * row_bytes + 16 * word + begin;
+    wide at = base + begin + (row * (int)row_bytes + 16 * word);
     UNROLL for (int i = 0; i < COLUMNS / 4; i++) {
       copy16(stage + (row + 4 * i) * STAGE_STRIDE + word, w, at,
              row + 4 * i < n_live ? n_valid : 0);
@@ -62,7 +69,7 @@ INLINE void fetch_stage(SHARED_PTR uint4* stage, const GLOBAL byte_t* w, wide ro
     const int last = (int)lane / 2, beyond = 8 + (int)lane % 2;
     if (beyond < STAGE_WORDS && last < COLUMNS)
       copy16(stage + last * STAGE_STRIDE + beyond, w,
-             (first + last) * row_bytes + 16 * beyond + begin,
+             base + begin + (last * (int)row_bytes + 16 * beyond),
              last < n_live && 16 * beyond < stop ? 16 : 0);
   }
 #else
@@ -70,13 +77,13 @@ INLINE void fetch_stage(SHARED_PTR uint4* stage, const GLOBAL byte_t* w, wide ro
   if (STAGE_WORDS >= 8 || lane % 8 < STAGE_WORDS) {
     UNROLL for (unsigned i = 0; i < COLUMNS / 4; i++) {
       const unsigned row = lane / 8 + 4 * i;
-      fetch_word(stage, w, (first + row) * row_bytes + from,
+      fetch_word(stage, w, base + row * row_bytes + from,
                  (int)row < n_live ? n_bytes : -16, row, lane % 8);
     }
   }
   if (STAGE_WORDS > 8 && lane % 2 + 8 < STAGE_WORDS && lane / 2 < COLUMNS) {
     const unsigned last = lane / 2;
-    fetch_word(stage, w, (first + last) * row_bytes + from,
+    fetch_word(stage, w, base + last * row_bytes + from,
                (int)last < n_live ? n_bytes : -16, last, 8 + lane % 2);
   }
 #endif
@@ -178,9 +185,13 @@ INLINE void add_scaled(PRIVATE float* acc, PRIVATE const float* c, float d_low, 
 #endif
 }
 
+#if IS_FOLDED
+#define NO_ROW 0  // a lane without a row takes the first: nobody reads its sums
+#else
+#define NO_ROW -1
 #define ONES 0x3f803f80u
 
-// Sum of the lane's x over 16 or 32 k-slots, as columns of a product with ones.
+// Sum of the lane's x over 16 k-slots, as columns of a product with ones.
 INLINE void sum_x(PRIVATE float* c, PRIVATE const unsigned* b, int side) {
   UNROLL for (int j = 0; j < X_LIMBS; j++)
     multiply_tiles(c, ONES, ONES, ONES, ONES, b[4 * j + 2 * side], b[4 * j + 2 * side + 1]);
@@ -202,31 +213,28 @@ INLINE void add_group(PRIVATE float* acc, SHARED_PTR const unsigned* low, unsign
   multiply_limbs(acc, wa, wb, b, 0);
   multiply_limbs(acc, wa, wb, b, 1);
 #else
-  float da[N_PARTS], db[N_PARTS], ma[N_PARTS], mb[N_PARTS];
-  scales(low, low_at, group, da, ma);
+  float da, ma, db = 0.0f, mb = 0.0f;
+  scales(low, low_at, group, &da, &ma);
 #if COLUMNS > 8
-  scales(high, high_at, group, db, mb);
-#else
-  UNROLL for (int part = 0; part < N_PARTS; part++) db[part] = mb[part] = 0.0f;
+  scales(high, high_at, group, &db, &mb);
 #endif
-  UNROLL for (int part = 0; part < N_PARTS; part++) {
-    float c[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    multiply_limbs(c, wa, wb, b, part);
-    if (N_PARTS == 1) multiply_limbs(c, wa, wb, b, 1);
-    add_scaled(acc, c, da[part], db[part]);
+  float c[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  multiply_limbs(c, wa, wb, b, 0);
+  multiply_limbs(c, wa, wb, b, 1);
+  add_scaled(acc, c, da, db);
 #if HAS_MINIMUM
-    float s[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    sum_x(s, b, part);
-    if (N_PARTS == 1) sum_x(s, b, 1);
-    add_scaled(acc, s, -ma[part], -mb[part]);
+  float s[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  sum_x(s, b, 0);
+  sum_x(s, b, 1);
+  add_scaled(acc, s, -ma, -mb);
 #endif
-  }
 #endif
 }
+#endif
 
-// Where a lane's x comes from: the row at `row_at` (negative: none) from value k on.
+// Where a lane's x comes from: the row at `row_at` (NO_ROW: none) from value k on.
 struct Place {
-  wide row_at;
+  int row_at;
   int k;
 };
 // The x of a lane's next GROUPS_AT_ONCE groups: they are asked for one turn before they are used.
@@ -238,22 +246,34 @@ INLINE void fetch_ahead(const GLOBAL T* x, Place place, int n_k, unsigned t,
     fetch_x(x, place.row_at, place.k + 32 * i, n_k, t, ahead + i * RAW_WORDS);
 }
 
+// Where in its first vector a column of the stage of `from` bytes into each row begins.
+INLINE unsigned column_at(wide base, unsigned column, wide row_bytes, int from) {
+#if IS_ALIGNED
+  return 0;
+#elif ROWS_ALIGNED
+  return (unsigned)from & 15u;
+#else
+  return (unsigned)(base + column * row_bytes + from) & 15u;
+#endif
+}
+
+#if IS_FOLDED
+template <typename T>  // folded.h
+INLINE void add_stage(PRIVATE float* acc, SHARED_PTR const unsigned* stage,
+                      SHARED_PTR const unsigned* table, wide row_bytes, wide base, int from,
+                      const GLOBAL T* x, Place here, Place next, int n_k,
+                      PRIVATE unsigned* ahead, unsigned lane);
+#else
 // acc += the stage of `from` bytes into each row, with the x at `here`, which `ahead` begins;
 // afterwards `ahead` begins the x at `next`.
 template <typename T>
 INLINE void add_stage(PRIVATE float* acc, SHARED_PTR const unsigned* stage,
-                      SHARED_PTR const unsigned* table, wide row_bytes, wide first, int from,
+                      SHARED_PTR const unsigned* table, wide row_bytes, wide base, int from,
                       const GLOBAL T* x, Place here, Place next, int n_k,
                       PRIVATE unsigned* ahead, unsigned lane) {
   const unsigned g = lane / 4, t = lane % 4;
-#if IS_ALIGNED
-  const unsigned low_at = 0, high_at = 0;
-#elif ROWS_ALIGNED
-  const unsigned low_at = (unsigned)from & 15u, high_at = low_at;
-#else
-  const unsigned low_at = (unsigned)((first + g) * row_bytes + from) & 15u;
-  const unsigned high_at = (unsigned)((first + g + 8) * row_bytes + from) & 15u;
-#endif
+  const unsigned low_at = column_at(base, g, row_bytes, from);
+  const unsigned high_at = column_at(base, g + 8, row_bytes, from);
   SHARED_PTR const unsigned* low = stage + g * COLUMN_WORDS;
   SHARED_PTR const unsigned* high = low + 8 * COLUMN_WORDS;
   ROLLED for (int some = 0; some < N_GROUPS; some += GROUPS_AT_ONCE) {
@@ -276,6 +296,7 @@ INLINE void add_stage(PRIVATE float* acc, SHARED_PTR const unsigned* stage,
     }
   }
 }
+#endif
 
 // Ask for the first stages of a simdgroup that takes those of number part, part + step, ...
 INLINE void begin_walk(SHARED_PTR uint4* mine, const GLOBAL byte_t* w, wide row_bytes,
@@ -284,7 +305,8 @@ INLINE void begin_walk(SHARED_PTR uint4* mine, const GLOBAL byte_t* w, wide row_
   UNROLL for (int i = 0; i < BUFFERS - 1; i++) {
     const int stage = part + i * step;
     if (stage < n_stages)
-      fetch_stage(mine + i * STAGE_VECTORS, w, row_bytes, first, end, stage * STAGE_BYTES, lane);
+      fetch_stage(mine + i * STAGE_VECTORS, w, row_bytes, first * row_bytes,
+                  live_columns(first, end), stage * STAGE_BYTES, lane);
     copies_close();
   }
 }
@@ -297,7 +319,7 @@ INLINE void walk(PRIVATE float* acc, SHARED_PTR uint4* mine, SHARED_PTR const un
   const int n_stages = (n_k + STAGE_K - 1) / STAGE_K;
   int at = 0, free_at = BUFFERS - 1;
   Place here, next;
-  here.row_at = next.row_at = x_at;
+  here.row_at = next.row_at = x_at < 0 ? NO_ROW : (int)x_at;
   here.k = part * STAGE_K;
   unsigned ahead[AHEAD_WORDS];
 #if X_AHEAD
@@ -306,15 +328,15 @@ INLINE void walk(PRIVATE float* acc, SHARED_PTR uint4* mine, SHARED_PTR const un
   ROLLED for (int stage = part; stage < n_stages; stage += step) {
     const int later = stage + (BUFFERS - 1) * step;
     if (later < n_stages)
-      fetch_stage(mine + free_at * STAGE_VECTORS, w, row_bytes, first, end, later * STAGE_BYTES,
-                  lane);
+      fetch_stage(mine + free_at * STAGE_VECTORS, w, row_bytes, first * row_bytes,
+                  live_columns(first, end), later * STAGE_BYTES, lane);
     copies_close();
     copies_wait<BUFFERS - 1>();
     simd_sync();
     here.k = stage * STAGE_K;
     next.k = (stage + step) * STAGE_K;
     add_stage(acc, (SHARED_PTR const unsigned*)(mine + at * STAGE_VECTORS), table, row_bytes,
-              first, stage * STAGE_BYTES, x, here, next, n_k, ahead, lane);
+              first * row_bytes, stage * STAGE_BYTES, x, here, next, n_k, ahead, lane);
     simd_sync();
     at = at + 1 == BUFFERS ? 0 : at + 1;
     free_at = free_at + 1 == BUFFERS ? 0 : free_at + 1;

@@ -24,6 +24,7 @@ from ds4chat.ops.qmatmul import (
     BlockWeight,
     Walk,
     has_kernel,
+    headers_of,
     split_of,
     tables,
     walk_constants,
@@ -161,7 +162,7 @@ def route_spec(n_experts: int, n_picks: int, scale: float, *, has_table: bool) -
 
 
 def _headers(format_name: str) -> tuple[str, ...]:
-    return ("formats/order.h", f"formats/{format_name.lower()}.h", "tile.h", "experts.h")
+    return (*headers_of(format_name), "experts.h")
 
 
 def gate_up_walk(format_name: str, backend: str) -> Walk:

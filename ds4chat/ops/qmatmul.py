@@ -172,6 +172,12 @@ def walk_constants(format_name: str, n_in: int) -> dict[str, int]:
     }
 
 
+def headers_of(format_name: str) -> tuple[str, ...]:
+    """What a product of a format's blocks wants before it."""
+    stages = ("folded.h",) if format_name == "Q2_K" else ()
+    return ("formats/order.h", f"formats/{format_name.lower()}.h", "tile.h", *stages)
+
+
 @cache
 def tables(format_name: str) -> dict[str, str]:
     """The words that a format's header wants; IQ2_XXS: a nibble a value.
@@ -210,7 +216,7 @@ def make_spec(  # noqa: PLR0913  (what a variant depends on)
     return KernelSpec(
         name=f"qmatmul_{format_name.lower()}",
         source="qmatmul.kernel",
-        headers=("formats/order.h", f"formats/{format_name.lower()}.h", "tile.h"),
+        headers=headers_of(format_name),
         inputs=("x", "w"),
         outputs=("y",),
         threads=LANES * chosen.simdgroups,

@@ -12,7 +12,6 @@
 #define W_LIMBS 1
 #define PAIRS PAIRS_NATURAL
 #define HAS_SCALE 1
-#define N_PARTS 1
 #define HAS_MINIMUM 0
 #define TABLE_WORDS 384  // 256 grid rows, then 128 rows of signs; a nibble a value
 

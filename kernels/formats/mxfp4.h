@@ -12,7 +12,6 @@
 #define W_LIMBS 1
 #define PAIRS PAIRS_ZIPPED
 #define HAS_SCALE 1
-#define N_PARTS 1
 #define HAS_MINIMUM 0
 #define TABLE_WORDS 1
 

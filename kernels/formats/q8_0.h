@@ -11,7 +11,6 @@
 #define W_LIMBS 1
 #define PAIRS PAIRS_CROSSED
 #define HAS_SCALE 1
-#define N_PARTS 1
 #define HAS_MINIMUM 0
 #define TABLE_WORDS 1
 
