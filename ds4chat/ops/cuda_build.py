@@ -113,10 +113,16 @@ def unit_of(spec: KernelSpec, text: KernelText, signature: Signature) -> Unit:
         for i, names in zip(shapes, numbers, strict=True)
     ]
     whole = (
-        f'{text.header}\nextern "C" __global__ void {text.name}(\n'
+        f'{text.header}\nextern "C" __global__ void {bounds_of(spec)}{text.name}(\n'
         f"    {', '.join(arguments)}) {{\n{''.join(arrays)}{text.body}\n}}\n"
     )
     return Unit(name=text.name, text=whole, shapes=shapes)
+
+
+def bounds_of(spec: KernelSpec) -> str:
+    """Registers for so many blocks of a multiprocessor at once as the constants ask for."""
+    blocks = spec.constants.get("BLOCKS_AT_ONCE", 0)
+    return f"__launch_bounds__({spec.threads}, {blocks}) " if blocks else ""
 
 
 def _c_type(dtype: mx.Dtype) -> str:

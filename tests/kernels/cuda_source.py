@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from ds4chat.ops.cuda_build import bounds_of
 from ds4chat.ops.spec import KernelSpec, read_text
 from ds4chat.paths import kernels_dir
 from tests.kernels.variants import Variant, every_variant
@@ -54,7 +55,8 @@ def cuda_source(spec: KernelSpec, types: Sequence[str]) -> str:
     signature = ",\n    ".join(arguments)
     return (
         f"{_OPENING}{text.header}\nnamespace mlx::core::cu {{\n"
-        f"__global__ void {text.name}(\n    {signature}) {{\n{text.body}\n}}\n}}\n"
+        f"__global__ void {bounds_of(spec)}{text.name}(\n"
+        f"    {signature}) {{\n{text.body}\n}}\n}}\n"
     )
 
 

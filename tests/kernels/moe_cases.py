@@ -110,6 +110,7 @@ def down_family(
     kind: str,
     *,
     has_more: bool = False,
+    walk: Walk | None = None,
 ) -> Family:
     """`moe_down`; `kind` is the type of the hidden values."""
     rng = np.random.default_rng((n_in, n_out, n_experts, 1))
@@ -122,8 +123,9 @@ def down_family(
     more = rng.standard_normal(exact.shape).astype(np.float32) * np.float32(has_more)
     exact = exact + more
     spec = mk.down_spec(
-        name, n_in, kind, N_PICKS, backend=backend, is_bf16_out=False, has_more=has_more
-    )
+        name, n_in, kind, N_PICKS,
+        backend=backend, is_bf16_out=False, has_more=has_more, walk=walk,
+    )  # fmt: skip
 
     def make(rows: Rows) -> Case:
         at, n = list(rows), len(rows)

@@ -62,6 +62,15 @@ def test_down(name: str, n_in: int) -> None:
     assert found.is_invariant
 
 
+@pytest.mark.parametrize(("split", "buffers"), [(1, 2), (4, 3)])
+def test_the_parts_of_an_expert(split: int, buffers: int) -> None:
+    walk = qmatmul.Walk(simdgroups=3, split=split, buffers=buffers)  # six stages: three parts
+    family = down_family("host", "Q2_K", 1536, 21, 10, "bfloat16", walk=walk)
+    found = check(family, host_build.run, ((0,), (6, 1), (2, 4, 5), (1, 2, 3, 4, 5, 6)))
+    assert found.is_close, found
+    assert found.is_invariant
+
+
 @pytest.mark.parametrize(
     ("name", "n_in"),
     [("Q8_0", 2176), *(pytest.param(n, 4096, marks=pytest.mark.slow) for n in FORMATS)],

@@ -15,8 +15,9 @@ import pytest
 from ds4chat.errors import KernelError
 from ds4chat.ops import cuda_build
 from ds4chat.ops.cache_kernels import choose_spec
-from ds4chat.ops.cuda_build import Compiler, Launcher, Signature, Unit, unit_of
+from ds4chat.ops.cuda_build import Compiler, Launcher, Signature, Unit, bounds_of, unit_of
 from ds4chat.ops.keep_kernels import Form, keep_spec
+from ds4chat.ops.moe_kernels import down_spec
 from ds4chat.ops.spec import read_text
 from ds4chat.paths import kernels_dir
 
@@ -172,3 +173,12 @@ def test_nvcc_takes_the_text_with_our_headers(at: int, tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_twelve_simdgroups_leave_registers_for_another_block() -> None:
+    def bounds(format_name: str) -> str:
+        spec = down_spec(format_name, 2048, "bfloat16", 6, backend="cuda", is_bf16_out=False)
+        return bounds_of(spec)
+
+    assert bounds("Q2_K") == "__launch_bounds__(384, 2) "
+    assert bounds("MXFP4") == ""
