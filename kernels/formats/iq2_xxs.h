@@ -22,6 +22,10 @@ INLINE void load_tables(SHARED_PTR unsigned* table, unsigned who, unsigned n_thr
   for (unsigned i = who; i < TABLE_WORDS; i += n_threads) table[i] = iq2_table[i];
 }
 
+// Factors that a compiler does not know are multiplied by in another unit than shifts and
+// look-ups of bytes take, of which there are many here.
+IN_REGISTER(two_16, 65536u);
+IN_REGISTER(four, 4u);
 IN_REGISTER(upper_plus, 0x00424141u);
 IN_REGISTER(upper_minus, 0x00c2c1c1u);
 IN_REGISTER(lower_both, 0x002cc800u);
@@ -43,13 +47,14 @@ INLINE void unpack(SHARED_PTR const unsigned* column, SHARED_PTR const unsigned*
       (SHARED_PTR const byte_t*)column + at + 66 * (group / 8) + 2 + 8 * (group % 8);
 #if ROWS_ALIGNED && GROUPS_AT_ONCE == 16  // the second block of a stage has whole words
   const unsigned rest = group >= 8 ? *(SHARED_PTR const unsigned*)(from + 4)
-                                   : pick_bytes(half_at(from + 4), half_at(from + 6), 0x5410u);
+                                   : half_at(from + 6) * two_16 + half_at(from + 4);
 #else
-  const unsigned rest = pick_bytes(half_at(from + 4), half_at(from + 6), 0x5410u);
+  const unsigned rest = half_at(from + 6) * two_16 + half_at(from + 4);
 #endif
   const unsigned code = shift_pair(rest, rest, (7 * t + 30) & 31) & 0x1fcu;  // times four
-  const unsigned pick = table[from[t]] ^
-                        *(SHARED_PTR const unsigned*)((SHARED_PTR const byte_t*)(table + 256) + code);
+  SHARED_PTR const byte_t* bytes = (SHARED_PTR const byte_t*)table;
+  const unsigned pick = *(SHARED_PTR const unsigned*)(bytes + from[t] * four) ^
+                        *(SHARED_PTR const unsigned*)(bytes + 1024 + code);
   magnitudes(pick, w);
   magnitudes(pick >> 16, w + 2);
 }
