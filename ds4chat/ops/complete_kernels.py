@@ -34,6 +34,8 @@ class Pooled:
 class Place:
     """Row `at` `(1,)`, of the tokens at `slots` in order; `table` holds its angles.
 
+    A negative row is none: no row is made then.
+
     `is_overlapping` and `is_first` as for `cache_kernels.pool`.
     """
 
@@ -82,6 +84,7 @@ def complete_spec(form: Form) -> KernelSpec:
             "SOME": SOME,
         },
         tolerance=HALF,
+        in_place=True,
     )
 
 

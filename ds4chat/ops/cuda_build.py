@@ -257,6 +257,29 @@ class Launcher:
         self._cubin = cubin
         self._ranks = ranks
 
+    @property
+    def name(self) -> str:
+        """The function's name in `cubin`."""
+        return self._unit.name
+
+    @property
+    def cubin(self) -> bytes:
+        """The machine code."""
+        return self._cubin
+
+    def numbers(self, inputs: list[mx.array]) -> list[int]:
+        """The shapes that follow the arrays among a launch's arguments.
+
+        Raises:
+            ValueError: an input has another number of axes than the first time.
+        """
+        shapes = [inputs[i].shape for i in self._unit.shapes]
+        if any(
+            len(s) != self._ranks[i] for i, s in zip(self._unit.shapes, shapes, strict=True)
+        ):
+            raise ValueError(f"{self._unit.name}: inputs of other ranks than before")
+        return [n for shape in shapes for n in shape]
+
     def __call__(
         self,
         *,
@@ -271,18 +294,13 @@ class Launcher:
         Raises:
             ValueError: an input has another number of axes than the first time.
         """
-        shapes = [inputs[i].shape for i in self._unit.shapes]
-        if any(
-            len(s) != self._ranks[i] for i, s in zip(self._unit.shapes, shapes, strict=True)
-        ):
-            raise ValueError(f"{self._unit.name}: inputs of other ranks than before")
         return mx.fast.precompiled_cuda_kernel(
             name=self._unit.name,
             compiled_source=self._cubin,
             inputs=inputs,
             output_shapes=output_shapes,
             output_dtypes=output_dtypes,
-            scalars=[n for shape in shapes for n in shape],
+            scalars=self.numbers(inputs),
             grid=grid,
             threadgroup=threadgroup,
             ensure_row_contiguous=True,

@@ -39,6 +39,20 @@ class Output:
     dtype: mx.Dtype
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """A launch of a pass that is being recorded, for `ops/step_graph.py`.
+
+    `function` is what launches it through MLX; a device may find its machine code there.
+    """
+
+    spec: KernelSpec
+    function: Built | None
+    inputs: list[mx.array]
+    outputs: list[mx.array]
+    n_blocks: int
+
+
 @dataclass(slots=True)
 class _Entry:
     """A built kernel; `is_proven` once a launch of it has been evaluated."""
@@ -64,6 +78,7 @@ class Dispatcher:
     fallbacks: dict[str, str] = field(default_factory=dict)
     _entries: dict[tuple[Any, ...], _Entry] = field(default_factory=dict)
     _is_tracing: bool = False
+    _launches: list[Launch] | None = None
 
     @contextmanager
     def tracing(self) -> Iterator[None]:
@@ -73,6 +88,22 @@ class Dispatcher:
             yield
         finally:
             self._is_tracing = False
+
+    @contextmanager
+    def recording(self) -> Iterator[list[Launch]]:
+        """Launches as they are made, in order; meanwhile nothing is replayed."""
+        kept, self.is_replayed = self.is_replayed, False
+        launches: list[Launch] = []
+        self._launches = launches
+        try:
+            yield launches
+        finally:
+            self._launches, self.is_replayed = None, kept
+
+    def record(self, launch: Launch) -> None:
+        """Keep a launch if launches are recorded."""
+        if self._launches is not None:
+            self._launches.append(launch)
 
     @property
     def is_reference(self) -> bool:
@@ -134,6 +165,15 @@ class Dispatcher:
         }
         made: list[mx.array] = (
             entry.call(**arguments) if entry.is_proven else self._prove(spec, entry, arguments)
+        )
+        self.record(
+            Launch(
+                spec=spec,
+                function=entry.call,
+                inputs=list(inputs),
+                outputs=made,
+                n_blocks=n_blocks,
+            )
         )
         return made
 

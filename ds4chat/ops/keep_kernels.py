@@ -118,6 +118,7 @@ def keep_spec(form: Form) -> KernelSpec:
             **dict(zip(_PLACES, form.places[2:], strict=False)),
         },
         tolerance=HALF,
+        in_place=True,
     )
 
 

@@ -32,8 +32,10 @@ class Tolerance:
 class KernelSpec:
     """One variant of a kernel. Specs are made once and compared by identity.
 
-    `source` and `headers` are names in `kernels/`; headers stand before the body in order.
-    `constants` become `#define` lines. `threads` is the size of a block (a multiple of 32).
+    `in_place` says that outputs may lie where inputs lie: no block reads there what another
+    writes. `source` and `headers` are names in `kernels/`; headers stand before the body in
+    order. `constants` become `#define` lines. `threads` is the size of a block (a multiple of
+    32).
     """
 
     name: str
@@ -44,6 +46,7 @@ class KernelSpec:
     headers: tuple[str, ...] = ()
     constants: Mapping[str, int | float | str] = field(default_factory=dict)
     tolerance: Tolerance = field(default_factory=Tolerance)
+    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
