@@ -116,7 +116,8 @@ def margin(logits: Logits) -> float:
     largest = float(np.finfo(np.float32).max)
     if len(logits) < 2:
         return largest
-    second = float(np.partition(logits, len(logits) - 2)[-2])
+    at = int(np.argmax(logits))
+    second = max(float(part.max(initial=-math.inf)) for part in (logits[:at], logits[at + 1 :]))
     return min(best - second, largest)
 
 
