@@ -227,10 +227,12 @@ def check_kernels(ask: Ask) -> Iterator[Finding]:
         yield from findings
         return
     from ds4chat.engine import op_probe
+    from ds4chat.ops import dispatch
 
+    yield from _own_kernels(backend)  # first: after a fault of MLX a GPU answers nobody
+    dispatch.use(dispatch.choose(backend.name, is_wanted=False))
     for op in op_probe.stock_ops(op_probe.LARGE):
         yield _judge(op_probe.probe(op))
-    yield from _own_kernels(backend)
 
 
 def _own_kernels(backend: Backend) -> Iterator[Finding]:
