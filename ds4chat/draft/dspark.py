@@ -7,7 +7,7 @@ The drafter always runs its whole block (attention inside is not causal) and tak
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,19 +16,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ds4chat.draft.config import DraftConfig
-from ds4chat.model.config import BlockConfig
+from ds4chat.draft.layout import DraftLayout
 from ds4chat.model.kv import fill_ring, host_part, poison_ring, ring_part, ring_size
 from ds4chat.model.layers.attention import Sight, attend_heads, finish, first_rows, make_kv
 from ds4chat.model.layers.feed_forward import feed_forward
 from ds4chat.model.plan import Plan
 from ds4chat.model.target import embed
 from ds4chat.model.weights import BlockWeights, HeadWeights
-from ds4chat.ops.hyper_kernels import Flow, begin, collapse, read, write
+from ds4chat.ops import markov_kernels as markov
+from ds4chat.ops.edge_kernels import embed_rows
+from ds4chat.ops.hyper_kernels import Flow, begin, collapse, read, unwritten, write
 from ds4chat.ops.keep_kernels import KeyRows, keep
 from ds4chat.ops.linear import Fused, Linear
-from ds4chat.ops.norms import rms_norm
+from ds4chat.ops.norms import norm_rows
 from ds4chat.ops.packed import on_device
-from ds4chat.ops.replay import Replay
+from ds4chat.ops.replay import Replay, emptied
 from ds4chat.ops.rope import Rope, RopeSpec, RopeTable
 
 
@@ -49,24 +51,56 @@ class DraftWeights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LazyProposal:
-    """Lazy results: `tokens` `(B,)` int32, `confidence_logits` `(B,)`, and both logits."""
+    """Lazy results of a draft of B rows.
 
-    tokens: mx.array
-    confidence_logits: mx.array
-    base_logits: mx.array  # (B, V) before the Markov correction
-    logits: mx.array  # (B, V) after it
+    `told` `(3, B)` float32: tokens, confidence logits, and the largest logit of each row, NaN
+    if any of them is. `base_logits` `(B, V)` are before the Markov correction, `rows` `(1, V)`
+    each after it.
+    """
+
+    told: mx.array
+    base_logits: mx.array
+    rows: list[mx.array]
+
+    @property
+    def tokens(self) -> mx.array:
+        """`(B,)` int32."""
+        return self.told[0].astype(mx.int32)
+
+    @property
+    def confidence_logits(self) -> mx.array:
+        """`(B,)`."""
+        return self.told[1]
+
+    @property
+    def logits(self) -> mx.array:
+        """`(B, V)` after the Markov correction."""
+        return mx.concatenate(self.rows, axis=0)
 
 
 class DraftLog:
-    """The context rows of every stage: rings by absolute position; n is the target's."""
+    """The context rows of every stage: rings by absolute position; n is the target's.
+
+    `n_moves` is that of `KVLog`.
+    """
 
     def __init__(self, config: DraftConfig, dtype: mx.Dtype) -> None:
         shape = (ring_size(config.block.window), config.block.head_dim)
         self.rings = [mx.zeros(shape, dtype=dtype) for _ in range(config.n_stages)]
+        self.n_moves = 0
         self._window = config.block.window
+
+    def arrays(self) -> list[mx.array]:
+        """The rings."""
+        return list(self.rings)
+
+    def put(self, arrays: Sequence[mx.array]) -> None:
+        """Hold these rings instead."""
+        self.rings = list(arrays)
 
     def logical_state(self, n: int) -> dict[str, NDArray[Any]]:
         """The last 128 rows of each stage in position order."""
+        self.n_moves += 1
         start = max(0, n - self._window)
         return {f"draft.{s}.window": host_part(r, start, n) for s, r in enumerate(self.rings)}
 
@@ -108,6 +142,7 @@ class Drafter:
         self._fp8_split = config.block.rope_dim if kv_fp8 else None
         self._replay = Replay()
         self._rope = Rope(RopeSpec(dim=config.block.rope_dim, base=config.block.rope_base))
+        self._layout = DraftLayout(config, self._rope)
 
     def new_log(self) -> DraftLog:
         """Empty rings."""
@@ -117,7 +152,9 @@ class Drafter:
         """Write the context rows of a target pass; `capture` `(L, layers * D)`.
 
         Like the target's rows they count only up to n. Row i has the same bits for any L <= 8.
+        A recorded pass writes them where the rings lie (`engine/recorded.py`).
         """
+        log.n_moves += 1
         keep = plan.window_keep
         table = plan.plain
         if plan.is_prefill or plan.plain_spec != self._rope.spec:
@@ -128,7 +165,8 @@ class Drafter:
 
         def run(arrays: list[mx.array]) -> list[mx.array]:
             rings, (rows, cos, sin, slots) = arrays[:n], arrays[n:]
-            self._append(rings, rows[-keep:], RopeTable(cos=cos, sin=sin), slots)
+            last = rows if keep == rows.shape[0] else rows[-keep:]
+            self._append(rings, last, RopeTable(cos=cos, sin=sin), slots)
             return rings
 
         if plan.is_prefill:
@@ -141,7 +179,7 @@ class Drafter:
     ) -> None:
         w, eps = self.weights, self.config.block.rms_eps
         rows = capture.astype(self.dtype)
-        main = rms_norm(w.main_proj(rows), w.main_norm, eps).astype(self.dtype)
+        main = norm_rows(w.main_proj(rows), w.main_norm, eps, self.dtype)
         for s, kv in enumerate(w.context_kv.columns(main)):
             norm, dtype = w.stages[s].attn.kv_norm, rings[s].dtype
             is_rounded = self._fp8_split is not None
@@ -152,22 +190,29 @@ class Drafter:
             else:
                 rings[s] = made.window
 
+    def constants(self) -> list[mx.array]:
+        """All arrays that drafts and context rows are made with and that stay."""
+        found: list[mx.array] = []
+        emptied((self.weights, self._output, self._embedding), found)
+        block = self.config.block
+        return [*found, *unwritten(self.config.block_size, block.n_streams, block.dim).arrays()]
+
+    def layout(self, anchor: int, n: int) -> DraftLayout:
+        """The kept buffer, filled for a draft behind `anchor`, the token at position n."""
+        self._layout.fill(anchor, n)
+        return self._layout
+
     def propose(self, log: DraftLog, anchor: int, n: int) -> LazyProposal:
         """Draft a block behind `anchor`, the token at position n, not yet evaluated."""
-        c = self.config
-        ids = np.array([anchor] + [c.noise_id] * (c.block_size - 1), np.int32)
-        table = self._rope.host_table(n + np.arange(c.block_size))
-        is_live = _live_slots(n, c.block, c.block_size)
-        seen = np.where(is_live, np.float32(0), np.float32(-np.inf))
-        mask = np.broadcast_to(seen, (c.block_size, len(seen)))
-        given: Any = (ids, table.cos, table.sin, mask, is_live)
-        arrays = [*on_device(given, self._replay), *log.rings]
-        tokens, confidences, base, logits = self._replay(
-            ("propose",), lambda: self._propose, [], arrays
-        )
-        return LazyProposal(
-            tokens=tokens, confidence_logits=confidences, base_logits=base, logits=logits
-        )
+        *parts, _ = self.layout(anchor, n).on_device(self._replay, is_moved=False)
+        arrays = [*parts, *log.rings]
+        told, base, *rows = self._replay(("propose",), lambda: self._propose, [], arrays)
+        return LazyProposal(told=told, base_logits=base, rows=rows)
+
+    def kept_proposal(self, log: DraftLog, layout: DraftLayout) -> tuple[mx.array, mx.array]:
+        """What a proposal tells, its parts being views of one buffer, and that buffer."""
+        *parts, words = layout.split(is_moved=True)([mx.array(layout.words)])
+        return self._propose([*parts, *log.rings])[0], words
 
     def _propose(self, arrays: list[mx.array]) -> list[mx.array]:
         """The ids, cosines, sines, mask, live slots and rings to what `LazyProposal` holds."""
@@ -193,15 +238,42 @@ class Drafter:
             flow = write(flow, mix, out, weights.hc_ffn)
             x, mix = read(flow, weights.hc_ffn, weights.ffn.norm, self.dtype)
             flow = write(flow, mix, feed_forward(x, ids, weights.ffn, block), reader)
-        made = self._read_heads(flow, ids[0])
-        return [made.tokens, made.confidence_logits, made.base_logits, made.logits]
+        return self._read_heads(flow, ids)
 
-    def _read_heads(self, flow: Flow, anchor: mx.array) -> LazyProposal:
-        """The Markov chain, left to right, and the confidence of each row."""
-        w, block = self.weights, self.config.block
+    def _read_heads(self, flow: Flow, ids: mx.array) -> list[mx.array]:
+        """What is told, base logits `(B, V)`, and each row's logits: a Markov chain."""
+        w, eps = self.weights, self.config.block.rms_eps
         hidden = collapse(flow, w.head.hc, None)
-        base = self._output(rms_norm(hidden, w.head.norm, block.rms_eps)).astype(mx.float32)
-        previous, tokens, logits, confidences = anchor, [], [], []
+        normed = norm_rows(hidden, w.head.norm, eps, mx.float32)
+        base = self._output(normed).astype(mx.float32)
+        return self._chain(hidden, base, ids) or self._stock_chain(hidden, base, ids[0])
+
+    def _chain(self, hidden: mx.array, base: mx.array, ids: mx.array) -> list[mx.array] | None:
+        """The chain by kernels alone, or None."""
+        w, rows = self.weights, list[mx.array]()
+        first = embed_rows(w.markov_in, ids[:1], 1)
+        memory = None if first is None else first.reshape(1, -1)
+        memories, tops = list[mx.array](), list[mx.array]()
+        for i in range(self.config.block_size):
+            if i:
+                memory = markov.remember(tops[-1], w.markov_in)
+            if memory is None:
+                return None
+            picked = markov.pick(base[i : i + 1], w.markov_out(memory))
+            if picked is None:
+                return None
+            memories.append(memory)
+            tops.append(picked.tops)
+            rows.append(picked.logits)
+        told = markov.tell(tops, memories, hidden, w.confidence, w.confidence_bias)
+        return None if told is None else [told, base, *rows]
+
+    def _stock_chain(
+        self, hidden: mx.array, base: mx.array, anchor: mx.array
+    ) -> list[mx.array]:
+        """The same by stock operations."""
+        w = self.weights
+        previous, tokens, rows, confidences = anchor, [], [], []
         for i in range(self.config.block_size):
             memory = w.markov_in[previous][None].astype(mx.float32)
             row = base[i : i + 1] + w.markov_out(memory).astype(mx.float32)
@@ -209,19 +281,10 @@ class Drafter:
             confidences.append(feature @ w.confidence + w.confidence_bias)
             previous = mx.argmax(row[0]).astype(mx.int32)
             tokens.append(previous)
-            logits.append(row)
-        return LazyProposal(
-            tokens=mx.stack(tokens),
-            confidence_logits=mx.concatenate(confidences),
-            base_logits=base,
-            logits=mx.concatenate(logits, axis=0),
-        )
-
-
-def _live_slots(n: int, block: BlockConfig, block_size: int) -> NDArray[np.bool_]:
-    """`(S,)` over sink, ring and block rows: context is positions n-W .. n-1."""
-    ring = ring_size(block.window)
-    newest = n - 1 - (n - 1 - np.arange(ring)) % ring
-    in_context = (newest >= 0) & (newest >= n - block.window)
-    always = np.ones(block_size, dtype=bool)
-    return np.concatenate([always[:1], in_context, always])
+            rows.append(row)
+        told = [
+            mx.stack(tokens).astype(mx.float32),
+            mx.concatenate(confidences),
+            mx.max(mx.concatenate(rows, axis=0), axis=-1),  # argmax passes over NaN
+        ]
+        return [mx.stack(told), base, *rows]

@@ -26,6 +26,7 @@ _COPIED_BYTES = (1 << 30, 64 << 20)  # on a GPU, on a CPU
 SHIPPED = "plain"
 BARE = "plain, no draft rows"
 LOOSE = "plain, no draft rows, rows not exact"
+UNRECORDED = "plain, no draft rows, each launch through MLX"
 COPY = "copies of memory"
 RACE_PLAIN, RACE_SPEC = "plain, in a race", "speculative, in a race"
 DRAFTER = "speculative"
@@ -74,14 +75,19 @@ def decode(
 ) -> Iterator[Sample]:
     """Plain decoding behind `context` tokens on every plain path of this build, in turn.
 
-    The last path is not exact: it is there so that nobody has to believe that the plain path
-    was slowed down to look good beside it.
+    One path is not exact: it is there so that nobody has to believe that the plain path was
+    slowed down to look good beside it. Where passes are recorded, the last path is the one
+    without.
     """
     held = engine.session()
     held.sync(some_ids(engine, context))
     target = engine.runner.target
-    bare = Runner(target, None, is_row_exact=True)
-    loose = Runner(target, None, is_row_exact=False)
+    paths = {
+        BARE: engine.runner.without_drafter(),
+        LOOSE: Runner(target, None, is_row_exact=False),
+    }
+    if engine.runner.recorded is not None:
+        paths[UNRECORDED] = Runner(target, None, is_row_exact=True)
     counted = step_count(engine.runner, held.timeline, held.choose())
     facts: dict[str, float] = {"nodes": counted.nodes, "launches": counted.launches}
     for run in range(repeat + 1):
@@ -89,10 +95,10 @@ def decode(
         seconds = _timed(clock, partial(_steps, session, n))
         session.close()
         yield Sample(case=SHIPPED, run=run, n_units=n, seconds=seconds, facts=facts)
-        for case, runner in ((BARE, bare), (LOOSE, loose)):
+        for case, runner in paths.items():
             timeline = _without_drafts(runner, held)
             first = held.choose()
-            work = _bare_steps if runner.is_row_exact else _loose_steps
+            work = _loose_steps if case == LOOSE else _bare_steps
             seconds = _timed(clock, partial(work, runner, timeline, first, n))
             yield Sample(case=case, run=run, n_units=n, seconds=seconds)
 
@@ -106,13 +112,18 @@ def verify(
     the experts that its rows choose; how fast memory is copied is measured beside them.
     """
     target, drafter = engine.runner.target, engine.runner.drafter
-    runner = Runner(target, drafter, is_row_exact=True)
+    recorded = engine.runner.recorded
+    runner = Runner(target, drafter, is_row_exact=True, recorded=recorded)
     ids = some_ids(engine, context + MAX_ROWS)
     rows = ids[context:]
     timeline, single = runner.new_timeline(), runner.new_timeline()
     for log in (timeline, single):
         for _ in runner.prefill(log, ids[:context]):
             pass
+    if recorded is not None:
+        for k in range(MAX_ROWS, 0, -1):  # the longest first: it makes room for all
+            for _ in range(recorded.uses_before(k) + 1):
+                runner.evaluate_rows(timeline, rows[:k])
     alone = []
     for token in rows:
         alone.append(runner.evaluate_rows(single, [token])[0])
@@ -186,7 +197,7 @@ class _SpecBench:
         self._truth = truth
         self._plan = plan
         self._clock = clock
-        self._bare = Runner(engine.runner.target, None, is_row_exact=True)
+        self._bare = engine.runner.without_drafter()
 
     def plain(self, run: int) -> Sequence[Sample]:
         """Plain decoding as the chat does it."""

@@ -20,6 +20,8 @@ from ds4chat.engine.owner import Claim
 from ds4chat.engine.policy_base import Scheduler
 from ds4chat.engine.policy_window import WindowKnobs
 from ds4chat.engine.probe import can_verify_in_passes
+from ds4chat.engine.recorded import recorded_passes
+from ds4chat.engine.recorded_draft import recorded_drafts
 from ds4chat.engine.runner import Runner
 from ds4chat.engine.sampling import check_sampling
 from ds4chat.engine.scheduler import block_notice, make_scheduler
@@ -62,6 +64,8 @@ class Engine:
             self._runner, is_order_fixed=backend.is_order_fixed
         )
         self._runner.is_row_exact = self._is_exact_in_passes
+        self._runner.recorded = recorded_passes(loaded.target, loaded.drafter)
+        self._runner.recorded_drafts = recorded_drafts(loaded.drafter)
         self._info = self._make_info()
         self._make_scheduler(options.spec)  # refuses unusable options now
 
@@ -271,6 +275,9 @@ class Engine:
         self._is_open = False
         if self._claim is not None:
             self._claim.release()
+        for recorded in (self._runner.recorded, self._runner.recorded_drafts):
+            if recorded is not None:
+                recorded.close()
         del self._runner, self._loaded
 
     def __enter__(self) -> Self:

@@ -62,7 +62,13 @@ class Fit:
 
 
 def needs(
-    config: TargetConfig, *, weights: int, itemsize: int, n_stages: int, chunk: int
+    config: TargetConfig,
+    *,
+    weights: int,
+    itemsize: int,
+    n_stages: int,
+    chunk: int,
+    recorded: int = 0,
 ) -> Needs:
     """Estimate what a model takes.
 
@@ -72,6 +78,7 @@ def needs(
         itemsize: bytes of an activation.
         n_stages: stages of the drafter; 0 without one.
         chunk: prompt tokens evaluated at once.
+        recorded: bytes that recorded passes may hold.
     """
     block = config.block
     window_slots = ring_size(block.window)
@@ -95,7 +102,7 @@ def needs(
         sums, slot_sums = sums_bytes(window_slots, block.n_heads, block.head_dim)
         working += _IN_FLIGHT * MAX_ROWS * sums
         token += _IN_FLIGHT * MAX_ROWS * slot_sums / fullest if fullest else 0.0
-    return Needs(weights=weights, fixed=_MARKS * fixed + working, token=token)
+    return Needs(weights=weights, fixed=_MARKS * fixed + working + recorded, token=token)
 
 
 def largest_ctx(wants: Needs, memory: Memory) -> int:

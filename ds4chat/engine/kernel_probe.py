@@ -15,9 +15,10 @@ from numpy.typing import NDArray
 from ds4chat.engine.op_probe import Floats, StockOp
 from ds4chat.formats.quants.base import QuantFormat, decode, format_named
 from ds4chat.model.target import capture, embed
-from ds4chat.ops import hyper_kernels, qmatmul
+from ds4chat.ops import hyper_kernels, markov_kernels, qmatmul
 from ds4chat.ops.dispatch import Dispatcher
 from ds4chat.ops.hyper import HyperWeights
+from ds4chat.ops.norms import norm_rows
 
 GPU_BACKENDS = ("metal", "cuda")
 
@@ -34,11 +35,12 @@ def dispatcher_of(backend: str) -> Dispatcher:
 
 
 def kernel_ops() -> Iterator[StockOp]:
-    """Operations with a kernel of their own: products from blocks, streams, ends of a pass."""
+    """Operations with a kernel of their own: products, streams, ends of a pass, a draft."""
     for name in qmatmul.STAGE_VALUES:
         yield _block_product(format_named(name))
     yield from _streams()
     yield from _ends()
+    yield from _draft()
 
 
 def random_blocks(quant: QuantFormat, n_blocks: int) -> NDArray[np.uint8]:
@@ -128,6 +130,51 @@ def _embedding(table: mx.array, dtype: str) -> StockOp:
         name=f"kernel: embedding of {dtype}", width=_N_OUT, run=run,
         reference=lambda x: np.tile(exact[x.argmax(1)], _M),
     )  # fmt: skip
+
+
+def _draft() -> Iterator[StockOp]:
+    """A norm of rows; and of logits, whose parts are the halves of x, what a draft tells."""
+    rng = np.random.default_rng(_SEED)
+    shapes = (_DIM, (_DIM, _N_OUT), _DIM + _N_OUT)
+    drawn = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    norm, table, weight = map(mx.array, drawn)
+    wide = [array.astype(np.float64) for array in drawn]
+
+    def tell(x: mx.array) -> mx.array:
+        base, change = (mx.contiguous(half) for half in (x[:, :_DIM], x[:, _DIM:]))
+        made = _told(base, change, table, weight)
+        if made is not None:
+            return made
+        sums = base + change
+        memory = table[mx.argmax(sums, axis=1)]
+        confidence = (mx.concatenate([base, memory], axis=1) * weight).sum(axis=1)
+        return mx.stack([mx.argmax(sums, axis=1), confidence, mx.max(sums, axis=1)], axis=1)
+
+    def exact(x: Floats) -> Floats:
+        base, sums = x[:, :_DIM], x[:, :_DIM] + x[:, _DIM:]
+        feature = np.concatenate([base, wide[1][sums.argmax(1)]], axis=1)
+        return np.stack([sums.argmax(1), feature @ wide[2], sums.max(1)], axis=1)
+
+    yield StockOp(
+        name="kernel: norm of rows", width=_DIM,
+        run=lambda x: norm_rows(x, norm, _EPS, mx.float32),
+        reference=lambda x: x / np.sqrt(np.square(x).mean(-1, keepdims=True) + _EPS) * wide[0],
+    )  # fmt: skip
+    yield StockOp(name="kernel: what a draft tells", width=2 * _DIM, run=tell, reference=exact)
+
+
+def _told(
+    base: mx.array, change: mx.array, table: mx.array, weight: mx.array
+) -> mx.array | None:
+    """Each row's place, confidence and largest logit by kernels, or None."""
+    picked = markov_kernels.pick(base, change)
+    memory = None if picked is None else markov_kernels.remember(picked.tops, table)
+    if picked is None or memory is None:
+        return None
+    rows = range(len(base))
+    tops, memories = ([a[i : i + 1] for i in rows] for a in (picked.tops, memory))
+    made = markov_kernels.tell(tops, memories, base, weight, mx.array(0.0))
+    return None if made is None else made.T
 
 
 def _weights(n_out: int) -> HyperWeights:

@@ -81,4 +81,4 @@ def _draft(runner: Runner, timeline: Timeline, token: int) -> list[mx.array]:
     assert runner.drafter is not None
     assert timeline.rings is not None
     lazy = runner.drafter.propose(timeline.rings, token, timeline.log.n)
-    return [lazy.tokens, lazy.confidence_logits]
+    return [lazy.told]

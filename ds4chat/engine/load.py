@@ -17,6 +17,7 @@ from ds4chat.engine.backend import Backend
 from ds4chat.engine.fingerprint import fingerprint
 from ds4chat.engine.fit import Fit, Needs, judge, needs
 from ds4chat.engine.memory import memory_of
+from ds4chat.engine.recording import MAX_BYTES
 from ds4chat.engine.runner import prefill_chunk
 from ds4chat.errors import ModelFileError
 from ds4chat.formats.gguf import GgufFile, TensorEntry
@@ -231,6 +232,7 @@ def _needs(pair: _Pair, backend: Backend) -> Needs:
         itemsize=backend.storage.dtype.size,
         n_stages=pair.draft.n_stages if pair.draft is not None else 0,
         chunk=prefill_chunk(),
+        recorded=MAX_BYTES if backend.name == "cuda" else 0,
     )
 
 

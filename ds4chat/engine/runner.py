@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ds4chat.draft.dspark import Drafter, DraftLog
+from ds4chat.engine.recorded import Logs, RecordedPasses
+from ds4chat.engine.recorded_draft import RecordedDrafts
 from ds4chat.engine.snapshot_chain import Lineage
 from ds4chat.model.kv import MAX_ROWS, KVLog, to_numpy
 from ds4chat.model.plan import Plan
@@ -51,9 +53,14 @@ class Timeline:
     lineage: Lineage = field(default_factory=Lineage)
     ahead: Plan | None = None
 
+    @property
+    def logs(self) -> Logs:
+        """What a pass appends to."""
+        return Logs(log=self.log, rings=self.rings)
+
     def arrays(self) -> list[mx.array]:
         """All arrays of the state."""
-        return self.log.arrays() + (self.rings.rings if self.rings is not None else [])
+        return self.logs.arrays()
 
     def n_bytes(self) -> int:
         """Bytes that the arrays hold."""
@@ -100,11 +107,23 @@ class Runner:
         drafter: the draft module, or None.
         is_row_exact: whether a pass of k rows gives each row the bits of a single-row pass;
             where it does not, verify passes run row by row, which is exact by construction.
+        recorded: launches passes of forms that come again as graphs, where a device can.
+        recorded_drafts: the same for the drafter's proposals.
     """
 
-    def __init__(self, target: Target, drafter: Drafter | None, *, is_row_exact: bool) -> None:
+    def __init__(
+        self,
+        target: Target,
+        drafter: Drafter | None,
+        *,
+        is_row_exact: bool,
+        recorded: RecordedPasses | None = None,
+        recorded_drafts: RecordedDrafts | None = None,
+    ) -> None:
         self.target = target
         self.drafter = drafter
+        self.recorded = recorded
+        self.recorded_drafts = recorded_drafts
         self.is_row_exact = is_row_exact
 
     @property
@@ -119,7 +138,7 @@ class Runner:
 
     def without_drafter(self) -> Runner:
         """The same target alone: its timelines keep no rows for a drafter."""
-        return Runner(self.target, None, is_row_exact=self.is_row_exact)
+        return Runner(self.target, None, is_row_exact=self.is_row_exact, recorded=self.recorded)
 
     def new_timeline(self) -> Timeline:
         """An empty timeline."""
@@ -171,19 +190,25 @@ class Runner:
         assert self.drafter is not None
         assert timeline.rings is not None
         start = time.perf_counter()
-        lazy = self.drafter.propose(timeline.rings, anchor, timeline.log.n)
-        best = mx.max(lazy.logits, axis=-1)  # NaN if any of the row is; argmax passes over it
-        # sync: the policy needs the confidences
-        mx.eval(lazy.tokens, lazy.confidence_logits, best)
-        tokens = np.array(lazy.tokens)
-        logits = np.array(lazy.confidence_logits).astype(np.float64)
+        told = self._told(self.drafter, timeline.rings, anchor, timeline.log.n)
+        tokens, logits, best = told.astype(np.float64)
         confidences = 1.0 / (1.0 + np.exp(-np.clip(logits, -60.0, 60.0)))
-        confidences[~np.isfinite(np.array(best))] = np.nan
+        confidences[~np.isfinite(best)] = np.nan
         return Proposal(
             tokens=tuple(int(t) for t in tokens),
             confidences=tuple(float(c) for c in confidences),
             draft_s=time.perf_counter() - start,
         )
+
+    def _told(
+        self, drafter: Drafter, rings: DraftLog, anchor: int, n: int
+    ) -> NDArray[np.float32]:
+        """What a proposal tells; see `LazyProposal`."""
+        if self.recorded_drafts is not None:
+            told = self.recorded_drafts.run(rings, anchor, n)
+            if told is not None:
+                return told
+        return np.array(drafter.propose(rings, anchor, n).told)  # sync: the policy needs it
 
     def _pass(
         self, timeline: Timeline, ids: Sequence[int], n: int, *, meanwhile: Callable[[], None]
@@ -192,6 +217,11 @@ class Runner:
 
         A GPU works by itself meanwhile; on the CPU the host would only be in its way.
         """
+        if self.recorded is not None:
+            logits = self.recorded.run(timeline.logs, ids, n, meanwhile)
+            if logits is not None:
+                return logits
+            self.recorded.release(timeline.logs)
         result = self._build(timeline, ids, n, row_exact=True, last_only=False)
         if not current().is_replayed:
             mx.eval(result.logits, timeline.arrays())  # sync: the choice is made on the host

@@ -16,16 +16,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ds4chat.model.config import TargetConfig
-from ds4chat.model.kv import MAX_ROWS, padded, raw_span, ring_size
+from ds4chat.model.kv import MAX_ROWS, kept_rows, padded, raw_span, ring_size
 from ds4chat.model.plan import Plan, RatioPlan, RowJob, Source, ring_positions
 from ds4chat.ops.dispatch import current
-from ds4chat.ops.replay import Arrays, Replay, Run
+from ds4chat.ops.packed import KeptBuffer
+from ds4chat.ops.replay import Arrays, Replay
 from ds4chat.ops.rope import Rope, RopeTable
 
 MAX_LAYOUTS = 64
 """Layouts kept: a few for each number of rows, and other ones every 256 tokens."""
-_ALIGNED = 4  # words of four bytes: kernels read 16 bytes at once
-_IDS = 0  # the first part
+IDS = 0
+"""The first part."""
+NO_ROW = -1
+"""The row of a job that is none, for `complete_kernels.complete`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +44,6 @@ class RatioForm:
 
 Form = tuple[int, tuple[RatioForm, ...]]
 """The number of rows, and the forms of all ratios."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
-    shape: tuple[int, ...]
-    kind: str  # of NumPy: i, f or ?
-    at: int  # first word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,83 +68,50 @@ class _Ratio:
     jobs: tuple[_Job, ...] = ()
 
 
-class Layout:
-    """Where the parts of passes of one form stand in the buffer; compared by identity."""
+class Layout(KeptBuffer):
+    """Where the parts of passes of one form stand in the buffer; compared by identity.
+
+    `n` is the position that the buffer is filled for, but for the ids.
+    """
 
     def __init__(self, form: Form, window: int, half: int) -> None:
+        super().__init__()
         self.length, forms = form
-        self._parts: list[_Part] = []
-        self._n_words = 0
+        self.n: int | None = None
         length, ring = self.length, ring_size(window)
-        self.ids = self._part((length,), "i")
+        self.ids = self.add((length,), "i")
         self.plain = self._table(length, half)
         self.compressed = self._table(length, half)
-        self.window_slots = self._part((length,), "i")
+        self.window_slots = self.add((length,), "i")
         self.ratios = [self._ratio(f, 1 + ring + f.n_slots, half) for f in forms]
-        self.words = np.zeros(self._n_words, np.int32)
-        self.views = [self._view(part) for part in self._parts]
+        self.close()
         for ratio in self.ratios:
             self.views[ratio.is_live][0] = 1  # the sink; its mask is 0 as it is
 
-    def _part(self, shape: tuple[int, ...], kind: str) -> int:
-        self._parts.append(_Part(shape=shape, kind=kind, at=self._n_words))
-        self._n_words += -(-int(np.prod(shape)) // _ALIGNED) * _ALIGNED
-        return len(self._parts) - 1
-
     def _table(self, length: int, half: int) -> tuple[int, int]:
-        return self._part((length, half), "f"), self._part((length, half), "f")
+        return self.add((length, half), "f"), self.add((length, half), "f")
 
     def _ratio(self, form: RatioForm, n_columns: int, half: int) -> _Ratio:
-        mask = self._part((self.length, n_columns), "f")
-        is_live = self._part((n_columns,), "?")
+        mask = self.add((self.length, n_columns), "f")
+        is_live = self.add((n_columns,), "?")
         if not form.ratio:
             return _Ratio(form=form, mask=mask, is_live=is_live)
         return _Ratio(
             form=form,
             mask=mask,
             is_live=is_live,
-            phase=self._part((self.length,), "i"),
-            raw_slots=self._part((self.length,), "i"),
+            phase=self.add((self.length,), "i"),
+            raw_slots=self.add((self.length,), "i"),
             jobs=tuple(
                 self._job(form.ratio, form.starts and j == 0, half) for j in range(form.n_jobs)
             ),
         )
 
     def _job(self, ratio: int, is_first: bool, half: int) -> _Job:
-        row = self._part((1,), "i")
-        raw_slots = self._part((ratio if is_first or ratio != 4 else 2 * ratio,), "i")
+        row = self.add((1,), "i")
+        raw_slots = self.add((ratio if is_first or ratio != 4 else 2 * ratio,), "i")
         cos, sin = self._table(1, half)
         return _Job(row=row, raw_slots=raw_slots, cos=cos, sin=sin)
-
-    def _view(self, part: _Part) -> NDArray[Any]:
-        flat = self.words[part.at : part.at + int(np.prod(part.shape))].reshape(part.shape)
-        return flat.view(np.float32) if part.kind == "f" else flat
-
-    def arrays(self) -> Arrays:
-        """The parts one by one."""
-        kinds = [part.kind for part in self._parts]
-        return [
-            mx.array(view.astype(np.bool_) if kind == "?" else view)
-            for view, kind in zip(self.views, kinds, strict=True)
-        ]
-
-    def split(self, *, is_moved: bool) -> Run:
-        """The function from the buffer to its parts, which are views of it, and the buffer.
-
-        `is_moved`: of a copy of it, so that it no longer lies in the host's memory.
-        """
-
-        def run(arrays: Arrays) -> Arrays:
-            words = arrays[0] + 0 if is_moved else arrays[0]
-            floats, parts = words.view(mx.float32), []
-            for part in self._parts:
-                strides = np.cumprod((1, *part.shape[:0:-1]))[::-1].tolist()
-                source = floats if part.kind == "f" else words
-                made = mx.as_strided(source, part.shape, strides, part.at)
-                parts.append(made != 0 if part.kind == "?" else made)
-            return [*parts, words]
-
-        return run
 
     def ratio_plans(self, parts: Sequence[mx.array]) -> dict[int, RatioPlan]:
         """The plans of all ratios, of arrays in the order of the parts."""
@@ -217,8 +180,8 @@ class DecodePlanner:
         if len(ids) > MAX_ROWS:
             raise ValueError(f"a row-exact pass has at most {MAX_ROWS} rows, not {len(ids)}")
         layout = self._filled(n, len(ids))
-        layout.views[_IDS][:] = ids
-        return self._made(layout, self._on_device(layout, is_moved=False)[:-1], n)
+        layout.views[IDS][:] = ids
+        return self._made(layout, layout.on_device(self._replay, is_moved=False)[:-1], n)
 
     def ahead(self, n: int) -> Plan:
         """Plan a pass of one row whose token is not known yet; `with_ids` tells it.
@@ -226,10 +189,34 @@ class DecodePlanner:
         Where graphs are replayed, the device begins to fetch the plan.
         """
         layout = self._filled(n, 1)
-        *parts, words = self._on_device(layout, is_moved=True)
+        *parts, words = layout.on_device(self._replay, is_moved=True)
         if current().is_replayed:
             mx.async_eval(words)  # type: ignore[no-untyped-call]
         return self._made(layout, parts, n)
+
+    def kept(self, n: int, length: int) -> Layout | None:
+        """The layout, filled but for the ids, of a pass whose graph is kept over many passes.
+
+        Such passes have room for more compressed rows than there are, and for as many new ones
+        as rows of that number can complete: a row -1 is none. None for the few passes that
+        complete a ratio's first row, whose graph is another.
+        """
+        forms = tuple(self._kept_form(r, n, length) for r in self._ratios)
+        if any(form.starts for form in forms):
+            return None
+        return self._fill(self._layouts.of((length, forms)), n, length)
+
+    def kept_plan(self, layout: Layout, n: int) -> tuple[Plan, mx.array]:
+        """A plan whose parts are views of one buffer on the device, and that buffer."""
+        *parts, words = layout.split(is_moved=True)([mx.array(layout.words)])
+        return self._made(layout, parts, n), words
+
+    def _kept_form(self, ratio: int, n: int, length: int) -> RatioForm:
+        form = self._form(ratio, n, length)
+        if not ratio:
+            return form
+        n_slots = kept_rows(ratio, (n + length) // ratio)
+        return replace(form, n_slots=n_slots, n_jobs=-(-length // ratio))
 
     def with_ids(self, plan: Plan, ids: Sequence[int]) -> Plan:
         """A plan made ahead, for these tokens."""
@@ -243,7 +230,7 @@ class DecodePlanner:
         return Plan(
             n=n,
             length=layout.length,
-            ids=parts[_IDS],
+            ids=parts[IDS],
             plain=RopeTable(cos=parts[layout.plain[0]], sin=parts[layout.plain[1]]),
             plain_spec=self._plain.spec,
             compressed=RopeTable(
@@ -256,20 +243,16 @@ class DecodePlanner:
             source=Source(layout=layout, parts=parts),
         )
 
-    def _on_device(self, layout: Layout, *, is_moved: bool) -> Arrays:
-        """The parts as they are now, and the buffer behind them."""
-        if not current().is_replayed:
-            return [*layout.arrays(), mx.array(0)]
-        words = mx.array(layout.words)
-        return self._replay(
-            (layout, is_moved), lambda: layout.split(is_moved=is_moved), [], [words]
-        )
-
     def _filled(self, n: int, length: int) -> Layout:
         """The layout of a pass, its buffer filled but for the ids."""
-        layout = self._layouts.of(
-            (length, tuple(self._form(r, n, length) for r in self._ratios))
-        )
+        forms = tuple(self._form(r, n, length) for r in self._ratios)
+        return self._fill(self._layouts.of((length, forms)), n, length)
+
+    def _fill(self, layout: Layout, n: int, length: int) -> Layout:
+        """Fill the buffer but for the ids, unless it is."""
+        if layout.n == n:
+            return layout
+        layout.n = n
         views, positions = layout.views, np.arange(n, n + length)
         for rope, at in ((self._plain, layout.plain), (self._compressed, layout.compressed)):
             _put_table(views, at, rope.rows(n, length))
@@ -314,9 +297,12 @@ class DecodePlanner:
         np.remainder(positions, ratio, out=views[at.phase], casting="unsafe")
         n_raw = ring_size(raw_span(ratio))
         np.remainder(positions, n_raw, out=views[at.raw_slots], casting="unsafe")
+        last = (n + len(positions)) // ratio
         for j, job in enumerate(at.jobs):
             row = n // ratio + j
-            views[job.row][0] = row
+            views[job.row][0] = row if row < last else NO_ROW
+            if row >= last:
+                continue
             n_tokens = len(views[job.raw_slots])
             tokens = np.arange(ratio * (row + 1) - n_tokens, ratio * (row + 1))
             views[job.raw_slots][:] = tokens % n_raw

@@ -37,6 +37,16 @@ def padded(n_rows: int) -> int:
     return max(1, -(-n_rows // CAPACITY_STEP)) * CAPACITY_STEP
 
 
+def kept_rows(ratio: int, n_rows: int) -> int:
+    """`n_rows` rounded up for a pass whose graph is kept: further, so that it lasts longer.
+
+    At ratio 4 to a multiple of 256 rows, and always by less than a third of 256 rows or more.
+    """
+    least = 4 * CAPACITY_STEP if ratio == 4 else CAPACITY_STEP
+    step = max(least, (1 << n_rows.bit_length()) // 8)
+    return max(1, -(-n_rows // step)) * step
+
+
 def raw_span(ratio: int) -> int:
     """How many raw rows a compressor must still read at any n: 2r - 1 if it overlaps."""
     return 2 * ratio - 1 if ratio == 4 else ratio - 1
@@ -93,12 +103,17 @@ def _grow(rows: mx.array | None, n_rows: int) -> mx.array | None:
 
 
 class KVLog:
-    """The state of one timeline of the target model."""
+    """The state of one timeline of the target model.
+
+    `n_moves` counts what may have moved arrays though they are the same: the host read them, or
+    a pass through MLX wrote to them.
+    """
 
     def __init__(self, config: TargetConfig, dtype: mx.Dtype) -> None:
         self._config = config
         self._dtype = dtype
         self.n = 0
+        self.n_moves = 0
         self.layers = [self._new_layer(ratio) for ratio in config.compress_ratios]
         self._ratios = [ratio for ratio in set(config.compress_ratios) if ratio]
 
@@ -120,9 +135,12 @@ class KVLog:
             cache.index_raw = mx.zeros((slots, 2, lanes * c.index_dim), dtype=mx.float32)
         return cache
 
-    def reserve(self, n_tokens: int) -> None:
-        """Make room for the compressed rows of `n_tokens` tokens."""
-        n_rows = {ratio: padded(n_tokens // ratio) for ratio in self._ratios}
+    def reserve(self, n_tokens: int, *, is_kept: bool = False) -> None:
+        """Make room for the compressed rows of `n_tokens` tokens, or of a kept pass."""
+        n_rows = {
+            ratio: kept_rows(ratio, n_tokens // ratio) if is_kept else padded(n_tokens // ratio)
+            for ratio in self._ratios
+        }
         for layer in self.layers:
             rows = layer.rows
             if rows is not None and rows.shape[0] < n_rows[layer.ratio]:
@@ -133,12 +151,24 @@ class KVLog:
         """All arrays, for one evaluation of the whole state."""
         return [a for layer in self.layers for a in layer.arrays()]
 
+    def put(self, arrays: Sequence[mx.array]) -> None:
+        """Hold these arrays instead, in the order of `arrays`."""
+        at = 0
+        for layer in self.layers:
+            n = len(layer.arrays())
+            layer.put(arrays[at : at + n])
+            at += n
+
     def n_bytes(self) -> int:
         """Bytes that the arrays hold."""
         return sum(a.nbytes for a in self.arrays())
 
     def logical_state(self) -> dict[str, NDArray[Any]]:
-        """The rows that count at n tokens, in position or index order."""
+        """The rows that count at n tokens, in position or index order.
+
+        The host reads the arrays where they lie, and some devices move them for that.
+        """
+        self.n_moves += 1
         state: dict[str, NDArray[Any]] = {}
         for i, layer in enumerate(self.layers):
             state.update(self._layer_state(f"layers.{i}.", layer, 0, host_part))
@@ -229,9 +259,10 @@ def host_part(ring: mx.array, start: int, stop: int) -> NDArray[Any]:
 
 
 def ring_part(ring: mx.array, start: int, stop: int) -> mx.array:
-    """Rows of positions start..stop-1 in position order."""
-    if start == 0 and stop == ring.shape[0]:
-        return ring
+    """A copy of the rows of positions start..stop-1 in position order.
+
+    Never the ring itself: a pass may write to it where it lies (`engine/recorded.py`).
+    """
     if start == stop:
         return ring[:0]
     return ring[mx.array((np.arange(start, stop) % ring.shape[0]).astype(np.int32))]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from ds4chat.model.config import TargetConfig
-from ds4chat.model.decode_plan import DecodePlanner
+from ds4chat.model.decode_plan import DecodePlanner, Layout
 from ds4chat.model.kv import KVLog, LayerCache
 from ds4chat.model.layers.attention import Attention
 from ds4chat.model.layers.feed_forward import feed_forward
@@ -18,8 +18,8 @@ from ds4chat.model.weights import BlockWeights, TargetWeights
 from ds4chat.ops.dispatch import current
 from ds4chat.ops.edge_kernels import capture_means, embed_rows
 from ds4chat.ops.hyper import HyperWeights
-from ds4chat.ops.hyper_kernels import Flow, begin, collapse, read, write
-from ds4chat.ops.replay import Run
+from ds4chat.ops.hyper_kernels import Flow, begin, collapse, read, unwritten, write
+from ds4chat.ops.replay import Run, emptied
 
 EARLY_LAYERS = (1, 5, 13)
 """Layers behind which a decode pass is handed to the device: what it has then lasts it until
@@ -30,8 +30,8 @@ the next ones are there, if they take longer than their launches do."""
 class PassResult:
     """Lazy results of a pass of L rows.
 
-    `logits` `(L, V)` or `(1, V)` float32; `capture` `(L, layers * D)` float32: the stream means
-    after the captured layers, () without a draft.
+    `logits` `(L, V)` or `(1, V)` float32; `capture` `(L, layers * D)` in the type of
+    activations: the stream means after the captured layers, None without a draft.
     """
 
     logits: mx.array
@@ -47,12 +47,12 @@ def embed(table: mx.array, ids: mx.array, n_streams: int) -> mx.array:
     return mx.broadcast_to(rows[:, None, :], (rows.shape[0], n_streams, rows.shape[1]))
 
 
-def capture(streams: Sequence[mx.array]) -> mx.array:
-    """Means `(L, n * D)` of the streams `(L, m, D)` behind n layers, n not 0."""
-    made = capture_means(streams)
+def capture(streams: Sequence[mx.array], dtype: mx.Dtype = mx.float32) -> mx.array:
+    """Means `(L, n * D)` in `dtype` of the streams `(L, m, D)` behind n layers, n not 0."""
+    made = capture_means(streams, dtype)
     if made is not None:
         return made
-    return mx.concatenate([layer.mean(axis=1) for layer in streams], axis=-1)
+    return mx.concatenate([layer.mean(axis=1) for layer in streams], axis=-1).astype(dtype)
 
 
 class Target:
@@ -111,6 +111,28 @@ class Target:
         """Plan a step at position `n` whose token is not known yet, for `plan`."""
         return self._steps.ahead(n)
 
+    def kept_layout(self, log: KVLog, n: int, length: int) -> Layout | None:
+        """See `DecodePlanner.kept`; makes room for the rows."""
+        layout = self._steps.kept(n, length)
+        if layout is not None:
+            log.reserve(n + length, is_kept=True)
+        return layout
+
+    def kept_ahead(self, n: int) -> None:
+        """Fill the buffer of a step at position `n`, for `kept_layout`."""
+        self._steps.kept(n, 1)
+
+    def kept_plan(self, layout: Layout, n: int) -> tuple[Plan, mx.array]:
+        """See `DecodePlanner.kept_plan`."""
+        return self._steps.kept_plan(layout, n)
+
+    def constants(self, length: int) -> list[mx.array]:
+        """All arrays that passes of `length` rows read and that stay."""
+        found: list[mx.array] = []
+        emptied(self.weights, found)  # readers are parts of blocks
+        streams = (length, self.config.block.n_streams, int(self.weights.embed.shape[1]))
+        return [*found, *unwritten(*streams).arrays()]
+
     def evaluate(
         self, log: KVLog, plan: Plan, *, last_only: bool = False, begins: bool = False
     ) -> PassResult:
@@ -120,6 +142,7 @@ class Target:
         computes the logits of the last row only. If a decode pass `begins`, the device works on
         its first layers while the graph of the others is built.
         """
+        log.n_moves += 1
         captured = dict[int, mx.array]()
         is_replayed = not plan.is_prefill and current().is_replayed
         plans = self._replayed.plans(plan) if is_replayed else {}
@@ -165,7 +188,7 @@ class Target:
         logits = self.weights.output(hidden).astype(mx.float32)
         if not self._capture_layers:
             return [logits]
-        return [logits, capture(arrays[n_flow:])]
+        return [logits, capture(arrays[n_flow:], self.dtype)]
 
     def attend(self, x: mx.array, layer: int, log: KVLog, plan: Plan) -> mx.array:
         """One layer's attention branch alone, for tools: normed rows `(L, D)` to `(L, D)`."""

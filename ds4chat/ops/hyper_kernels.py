@@ -114,18 +114,30 @@ def begin(streams: mx.array, reader: HyperWeights) -> Flow:
     length, m, dim = streams.shape
     if not _fits(streams, current()):
         return Flow(streams=streams)
-    nothing, mix = _unwritten(length, m, dim)
-    return write(Flow(streams=streams), mix, nothing, reader)
+    made = unwritten(length, m, dim)
+    return write(Flow(streams=streams), made.mix, made.out, reader)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unwritten:
+    """A branch's output `(L, D)` that changes nothing, and how it is written back."""
+
+    out: mx.array
+    mix: Mix
+
+    def arrays(self) -> list[mx.array]:
+        """All arrays."""
+        return [self.out, self.mix.post, self.mix.carry]
 
 
 @cache
-def _unwritten(length: int, m: int, dim: int) -> tuple[mx.array, Mix]:
-    """A branch's output that changes nothing, and how it is written; on the device for good."""
+def unwritten(length: int, m: int, dim: int) -> Unwritten:
+    """What streams begin with; on the device for good."""
     nothing = mx.zeros((length, dim), dtype=mx.float32)
     eye = mx.array(np.broadcast_to(np.eye(m, dtype=np.float32), (length, m, m)).copy())
     mix = Mix(post=mx.zeros((length, m), dtype=mx.float32), carry=eye + 0.0)
     mx.eval(nothing, mix.post, mix.carry)  # sync: once for each number of rows
-    return nothing, mix
+    return Unwritten(out=nothing, mix=mix)
 
 
 def write(flow: Flow, mix: Mix, out: mx.array, reader: HyperWeights | None) -> Flow:

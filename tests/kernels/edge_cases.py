@@ -50,8 +50,8 @@ def embed_family(kind: str, dim: int, n_streams: int = M) -> Family:
     return Family(kernel="embed", format=kind, shape=f"D{dim} M{n_streams}", make=make)
 
 
-def capture_family(n_layers: int, dim: int, n_streams: int = M) -> Family:
-    """`capture` behind `n_layers` layers."""
+def capture_family(n_layers: int, dim: int, n_streams: int = M, kind: str = F32) -> Family:
+    """`capture` behind `n_layers` layers; `kind` is the type of the means."""
     rng = np.random.default_rng((n_layers, dim, n_streams))
     shape = (n_layers, MAX_ROWS, n_streams, dim)
     streams = rng.standard_normal(shape).astype(np.float32)
@@ -61,14 +61,14 @@ def capture_family(n_layers: int, dim: int, n_streams: int = M) -> Family:
     def make(rows: Rows) -> Case:
         at, n = list(rows), len(rows)
         return Case(
-            spec=ek.capture_spec(n_layers, n_streams),
+            spec=ek.capture_spec(n_layers, n_streams, is_bf16=kind == "bfloat16"),
             inputs=tuple((layer[at], F32) for layer in streams),
             n_blocks=ek.capture_blocks(n_layers, n, dim),
-            outputs=(((n, n_layers * dim), F32),),
+            outputs=(((n, n_layers * dim), kind),),
             exact=(exact[at],),
         )
 
-    return Family(kernel="capture", format=F32, shape=f"N{n_layers} D{dim}", make=make)
+    return Family(kernel="capture", format=kind, shape=f"N{n_layers} D{dim}", make=make)
 
 
 def families(dim: int) -> Iterator[Callable[[], Family]]:
@@ -80,3 +80,4 @@ def families(dim: int) -> Iterator[Callable[[], Family]]:
     for kind in KINDS:
         yield partial(embed_family, kind, dim // 2 + 3)
     yield partial(capture_family, 1, dim // 2 + 3)
+    yield partial(capture_family, 3, dim, kind="bfloat16")

@@ -9,7 +9,7 @@ import mlx.core as mx
 import numpy as np
 from numpy.typing import NDArray
 
-from ds4chat.ops.dispatch import Dispatcher, Output
+from ds4chat.ops.dispatch import Dispatcher, Launch, Output
 from ds4chat.ops.spec import KernelSpec
 from tests.kernels import host_build
 from tests.kernels.cases import Case, to_bf16
@@ -39,8 +39,14 @@ class HostDispatcher(Dispatcher):
             outputs=tuple((o.shape, _name(o.dtype)) for o in outputs),
             exact=(),
         )
-        made = host_build.run(case)
-        return [mx.array(a).astype(o.dtype) for a, o in zip(made, outputs, strict=True)]
+        found = host_build.run(case)
+        made = [mx.array(a).astype(o.dtype) for a, o in zip(found, outputs, strict=True)]
+        self.record(
+            Launch(
+                spec=spec, function=None, inputs=list(inputs), outputs=made, n_blocks=n_blocks
+            )
+        )
+        return made
 
 
 def _name(dtype: mx.Dtype) -> str:

@@ -123,15 +123,21 @@ def test_means_have_the_bits_of_stock_operations(
     assert host.launched == {"capture": 1}
     assert made.shape == (5, n_layers * dim)
     np.testing.assert_array_equal(bits(made), bits(by_stock(compute)))
+    half = partial(capture, [mx.array(layer) for layer in values], mx.bfloat16)
+    assert half().dtype == mx.bfloat16
+    wide = [made.astype(mx.float32) for made in (half(), by_stock(half))]
+    np.testing.assert_array_equal(bits(wide[0]), bits(wide[1]))
 
 
 def test_other_arrays_are_left_to_stock_operations(host: HostDispatcher) -> None:
     table, ids, streams = mx.ones((3, 8)), mx.array([2, 0]), mx.ones((2, 4, 8))
     assert edge_kernels.embed_rows(table, ids.astype(mx.int64), 4) is None
     assert edge_kernels.embed_rows(table.astype(mx.int32), ids, 4) is None
-    assert edge_kernels.capture_means([streams] * 9) is None
-    assert edge_kernels.capture_means([streams, streams[:1]]) is None
-    assert edge_kernels.capture_means([streams.astype(mx.bfloat16)]) is None
+    assert edge_kernels.capture_means([streams] * 9, mx.float32) is None
+    assert edge_kernels.capture_means([streams, streams[:1]], mx.float32) is None
+    half = streams.astype(mx.bfloat16)
+    assert edge_kernels.capture_means([half], mx.float32) is None
+    assert edge_kernels.capture_means([streams], mx.float16) is None
     assert embed(table, ids.astype(mx.int64), 4).shape == (2, 4, 8)
     assert capture([streams] * 9).shape == (2, 72)
     assert not host.launched

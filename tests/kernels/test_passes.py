@@ -46,8 +46,9 @@ KERNELS = {
     *("attn_rows", "index_query", "index_scores", "complete", "complete_both"),
     *("route", "route_table"),
     *("keep_1", "keep_2", "keep_rows_0", "choose"),
-    *("embed", "capture"),
+    *("embed", "capture", "norm_rows"),
 }
+DRAFT_KERNELS = {"markov_memory", "markov_pick", "markov_tell"}
 
 
 def opened(paths: PairPaths, dtype: mx.Dtype) -> Runner:
@@ -125,15 +126,33 @@ def test_a_decode_pass_is_made_of_kernels_alone(paths: PairPaths, n_rows: int) -
     dispatch.use(LazyDispatcher(is_replayed=False))
     runner = opened(paths, mx.bfloat16)
     for start in (START, 4, START):  # weights are laid out by the first pass
-        log = runner.new_timeline().log
-        mx.eval(log.arrays())
+        timeline = runner.new_timeline()
+        log, rings = timeline.log, timeline.rings
+        mx.eval(timeline.arrays())
         plan = runner.target.plan(log, [5] * n_rows, start, row_exact=True)
         result = runner.target.evaluate(log, plan)
-        assert result.capture is not None
-        outputs = [result.logits, result.capture, *log.arrays()]
+        assert result.capture is not None and rings is not None and runner.drafter is not None
+        runner.drafter.append(rings, result.capture, plan)
+        outputs = [result.logits, *timeline.arrays()]
         counted = count(outputs)
         mx.eval(outputs)
     assert counted.kinds["Depends"] > 30  # a kernel is a node of this kind here
+    assert counted.launches == 0, counted.kinds
+
+
+@pytest.mark.usefixtures("host")
+def test_a_draft_is_made_of_kernels_alone(paths: PairPaths) -> None:
+    dispatch.use(LazyDispatcher(is_replayed=False))
+    runner = opened(paths, mx.bfloat16)
+    for _ in range(2):  # weights are laid out by the first draft
+        rings = runner.new_timeline().rings
+        assert rings is not None and runner.drafter is not None
+        mx.eval(rings.arrays())
+        told = runner.drafter.propose(rings, 5, START).told
+        counted = count([told])
+        mx.eval(told)
+    n_kernels = 2 + 16 * PAIR["n_stages"] + 3 + 3 * 5 + 1  # streams, stages, head, chain, told
+    assert counted.kinds["Depends"] == n_kernels
     assert counted.launches == 0, counted.kinds
 
 
@@ -150,10 +169,18 @@ def test_passes_and_drafts_are_those_of_stock_operations(
     found, after = passes(runner, state, (1, 6))
     assert runner.drafter is not None
     assert timeline.rings is not None
-    ours = np.array(runner.drafter.propose(timeline.rings, 5, START).logits)
+    made = runner.drafter.propose(timeline.rings, 5, START)
+    ours, told = np.array(made.logits), np.array(made.told)
+    assert set(host.launched) >= DRAFT_KERNELS
     dispatch.use(dispatch.Dispatcher(backend="reference"))
     wanted, end = passes(runner, state, (1, 6))
-    theirs = np.array(runner.drafter.propose(timeline.rings, 5, START).logits)
+    made = runner.drafter.propose(timeline.rings, 5, START)
+    theirs = np.array(made.logits)
+    np.testing.assert_array_equal(told[0], ours.argmax(axis=1))
+    np.testing.assert_array_equal(told[2], ours.max(axis=1))
+    wide = np.array(made.told).astype(np.float64)
+    np.testing.assert_array_equal(told[0], wide[0])
+    assert nmse(told[1:], wide[1:]) < bound
     assert nmse(found, wanted.astype(np.float64)) < bound
     assert nmse(ours, theirs.astype(np.float64)) < bound
     for name, part in end.items():  # now and then a value rounds to another code

@@ -15,6 +15,7 @@ from tests.kernels import (
     edge_cases,
     hyper_cases,
     keep_cases,
+    markov_cases,
     moe_cases,
     wide_cases,
 )
@@ -39,6 +40,7 @@ def gpu_families(backend: str) -> Iterator[Callable[[], Family]]:
     yield partial(product, backend, "Q8_0", 4096, 1024, half, half, 8)
     yield from hyper_cases.families(4096)
     yield from edge_cases.families(4096)
+    yield from markov_cases.families(129280, 4096)
     yield from attention_cases.families(backend, 512, 64, 1000)
     yield from moe_cases.families(backend)
     yield from wide_cases.families(backend)

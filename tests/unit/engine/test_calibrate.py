@@ -20,6 +20,7 @@ class Machine:
     stalls: dict[int, float] = field(default_factory=dict)  # by number of the pass, from 1
     step_s: float = 0.02
     drafter: object = field(default_factory=object)
+    recorded: object | None = None
     target: object = field(
         default_factory=lambda: SimpleNamespace(config=SimpleNamespace(n_vocab=10))
     )
@@ -50,6 +51,17 @@ class Machine:
 @pytest.mark.parametrize("stalled", range(1, 19))
 def test_a_stall_in_one_pass_leaves_no_trace(stalled: int) -> None:
     costs = Machine(stalls={stalled: 0.3}).costs()
+    assert costs.plain_step_s == pytest.approx(0.02)
+    assert costs.pass_s(6) == pytest.approx(0.03)
+
+
+def test_what_is_recorded_is_not_counted_and_then_timed() -> None:
+    """Three passes through MLX and one that records, which take long, before each is timed."""
+    recorded = SimpleNamespace(uses_before=lambda rows: 3)
+    machine = Machine(recorded=recorded, stalls={4: 9.0, 9: 9.0})
+    costs = machine.costs()
+    assert machine.passes[:10] == [1] * 5 + [6] * 5
+    assert len(machine.passes) == 6 * 5 + 6
     assert costs.plain_step_s == pytest.approx(0.02)
     assert costs.pass_s(6) == pytest.approx(0.03)
 

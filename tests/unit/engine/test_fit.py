@@ -136,3 +136,13 @@ def test_an_engine_opens_with_the_context_that_fits(
     monkeypatch.setattr("ds4chat.engine.load.memory_of", lambda backend: none)
     with pytest.raises(EngineError, match=r"this machine has 1\.0 MB"):
         open_pair(tmp_path)
+
+
+def test_what_recorded_passes_may_hold_is_counted() -> None:
+    def wants(recorded: int) -> int:
+        found = needs(
+            FLASH_SIZES, weights=0, itemsize=2, n_stages=3, chunk=1, recorded=recorded
+        )
+        return found.at(4096)
+
+    assert wants(GIB) - wants(0) == GIB

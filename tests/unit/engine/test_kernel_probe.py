@@ -41,6 +41,11 @@ def test_both_ends_of_a_pass_are_tried() -> None:
     assert names.issuperset(wanted)
 
 
+def test_kernels_of_a_draft_are_tried() -> None:
+    names = {op.name.removeprefix("kernel: ") for op in OPS}
+    assert names.issuperset(("norm of rows", "what a draft tells"))
+
+
 def test_only_gpus_have_kernels() -> None:
     assert kernel_probe.dispatcher_of("cpu").is_reference
     assert not kernel_probe.dispatcher_of("metal").is_reference

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ds4chat.cli.bench_open import FLASH
 from ds4chat.model import decode_plan
 from ds4chat.model.decode_plan import DecodePlanner
-from ds4chat.model.kv import ring_size
+from ds4chat.model.kv import kept_rows, ring_size
 from ds4chat.model.plan import Plan, Planner
 from ds4chat.ops import dispatch
 from ds4chat.ops.dispatch import Dispatcher
@@ -139,3 +139,59 @@ def test_layouts_are_kept_and_no_more_than_some(monkeypatch: pytest.MonkeyPatch)
 def test_nine_rows_are_too_many() -> None:
     with pytest.raises(ValueError, match="at most 8 rows, not 9"):
         planner().plan([0] * 9, 0)
+
+
+@pytest.mark.parametrize(("n", "length"), [(4, 1), (130, 8), (255, 2), (1020, 5), (2046, 6)])
+def test_a_kept_plan_says_the_same_with_more_room(n: int, length: int) -> None:
+    """Columns behind those of the ordinary plan are hidden, jobs beyond its own are none."""
+    plans = planner()
+    layout = plans.kept(n, length)
+    assert layout is not None
+    layout.views[decode_plan.IDS][:] = range(length)
+    plan, words = plans.kept_plan(layout, n)
+    mx.eval(words)
+    usual = plans.plan(list(range(length)), n)
+    np.testing.assert_array_equal(plan.ids, usual.ids)
+    np.testing.assert_array_equal(plan.window_slots, usual.window_slots)
+    for ratio, of in plan.by_ratio.items():
+        other = usual.by_ratio[ratio]
+        columns = other.mask.shape[1]
+        np.testing.assert_array_equal(of.mask[:, :columns], other.mask)
+        assert np.isneginf(np.array(of.mask[:, columns:])).all()
+        rows = [int(np.array(job.row)[0]) for job in of.jobs]
+        wanted = [int(np.array(job.row)[0]) for job in other.jobs]
+        assert rows == wanted + [decode_plan.NO_ROW] * (len(rows) - len(wanted))
+        assert len(rows) == (-(-length // ratio) if ratio else 0)
+        for job, same in zip(of.jobs, other.jobs, strict=False):
+            np.testing.assert_array_equal(job.raw_slots, same.raw_slots)
+            np.testing.assert_array_equal(job.table.cos, same.table.cos)
+
+
+def test_kept_layouts_last_over_positions_but_not_over_the_first_rows() -> None:
+    plans = planner()
+    layouts = [plans.kept(n, 1) for n in range(129, 129 + 200)]
+    assert len(set(map(id, layouts))) == 1
+    assert plans.kept(3, 1) is None  # completes row 0 of ratio 4
+    assert plans.kept(126, 2) is None  # and of ratio 128
+    assert plans.kept(2, 1) is not None
+
+
+def test_a_layout_is_filled_again_for_another_position() -> None:
+    plans = planner()
+    first, again = plans.kept(200, 1), plans.kept(201, 1)
+    assert first is again is not None
+    np.testing.assert_array_equal(
+        plans.kept_plan(again, 201)[0].window_slots, plans.plan([1], 201).window_slots
+    )
+
+
+@pytest.mark.parametrize("ratio", [4, 128])
+def test_kept_rows_hold_what_is_asked_and_at_most_a_third_more(ratio: int) -> None:
+    least = kept_rows(ratio, 0)
+    assert least == (256 if ratio == 4 else 64)
+    for n in range(5000):
+        kept = kept_rows(ratio, n)
+        assert n <= kept <= max(least, n * 4 / 3 + least)
+        assert kept % least == 0
+    sizes = {kept_rows(ratio, n) for n in range(4096, 65536)}
+    assert len(sizes) <= 4 * 4 + 1
