@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import math
+import threading
 from collections.abc import Sequence
 from contextlib import suppress
 from ctypes import (
@@ -255,9 +256,14 @@ class CudaGraph:
         self._executable, self._graph = c_void_p(), c_void_p()
 
 
-@cache
 def find_device() -> CudaDevice | None:
-    """The device of this process, or None where passes must go through MLX."""
+    """The device of this thread, or None where passes must go through MLX."""
+    return _device_of(threading.get_ident())
+
+
+@cache
+def _device_of(thread: int) -> CudaDevice | None:
+    del thread  # the driver's context is a thread's own
     compiler = find_compiler()
     if compiler is None:
         return None
