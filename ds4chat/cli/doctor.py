@@ -14,6 +14,7 @@ import platform
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,7 @@ def check(
     values, of_settings = check_settings(given, dirs)
     findings += of_settings
     ask, of_files = _model(values)
+    ask = replace(ask, is_thorough=wants_kernels)
     findings += of_files
     findings += doctor_run.findings("engine", ask, "the compute backend", _progress)
     if ask.model:

@@ -9,7 +9,8 @@ MLX as before.
 from __future__ import annotations
 
 import logging
-from collections import Counter, OrderedDict
+import math
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -33,6 +34,8 @@ from ds4chat.ops.step_graph import (
 
 USES_BEFORE = 3
 """How often a form goes through MLX before it is recorded, unless it says more."""
+MAX_FORMS = 128
+"""Forms whose uses are counted: the last ones that came."""
 MAX_GRAPHS = 32
 MAX_BYTES = 1 << 30
 """Of the memory between the launches of all recordings of one kind, and of all arrays between
@@ -136,9 +139,8 @@ class Recorder:
     def __init__(self, device: Device, kind: str) -> None:
         self._device = device
         self._kind = kind
-        self._uses = Counter[Hashable]()
+        self._uses: OrderedDict[Hashable, float] = OrderedDict()
         self._kept: OrderedDict[Hashable, _Recording] = OrderedDict()
-        self._refused: set[Hashable] = set()
         self.is_broken = False
 
     @property
@@ -220,9 +222,7 @@ class Recorder:
         recording.n_moves = state.n_moves
 
     def _record_if_due(self, form: Form, state: State) -> _Recording | None:
-        key = form.key
-        self._uses[key] += 1
-        if self._uses[key] <= form.uses_before or key in self._refused:
+        if not self._is_due(form):
             return None
         before = state.arrays()
         try:
@@ -233,16 +233,23 @@ class Recorder:
                 recording.graph.close()
                 raise UnrecordableError("its graph gives other bits than its launches")
         except UnrecordableError as error:
-            self._refused.add(key)
+            self._uses[form.key] = -math.inf
             _log.info("a %s is not recorded: %s", self._kind, error)
             return None
         except (KernelError, RuntimeError, ValueError) as error:
             state.put(before)
             self._break(error)
             return None
-        self._kept[key] = recording
+        self._kept[form.key] = recording
         self._trim()
         return recording
+
+    def _is_due(self, form: Form) -> bool:
+        """Count a use: whether the form has come often enough. What was refused never has."""
+        self._uses[form.key] = self._uses.pop(form.key, 0) + 1
+        if len(self._uses) > MAX_FORMS:
+            self._uses.popitem(last=False)
+        return self._uses[form.key] > form.uses_before
 
     def _record(self, form: Form, state: State) -> tuple[_Recording, list[mx.array]]:
         """Record a form, and the state that MLX made; the state is as before.

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from ds4chat.engine.recorded import RecordedPasses
 from ds4chat.engine.recorded_draft import RecordedDrafts
-from ds4chat.engine.recording import USES_BEFORE
+from ds4chat.engine.recording import MAX_FORMS, USES_BEFORE, Form, Traced
 from ds4chat.engine.runner import Runner, Timeline
 from ds4chat.errors import KernelError
 from ds4chat.ops import dispatch
+from ds4chat.ops.step_graph import UnrecordableError
 from tests.kernels import host_build
 from tests.kernels.host_device import HostDevice
 from tests.kernels.host_dispatch import HostDispatcher
@@ -228,3 +229,23 @@ def test_what_happens_meanwhile_may_fail(through_mlx: Runner) -> None:
     with pytest.raises(InterruptedError):
         runner.evaluate_rows(timeline, [7], meanwhile=fail)
     assert_same(steps(runner, timeline, [1] * 2), steps(through_mlx, wanted, [1] * 2))
+
+
+def test_counts_of_uses_do_not_grow_without_end(through_mlx: Runner) -> None:
+    runner, passes = recording(through_mlx, HostDevice())
+    recorder, timeline = passes._recorder, begun(runner)
+    before = timeline.arrays()
+
+    def trace() -> Traced:
+        raise UnrecordableError("a test refuses it")
+
+    words = np.zeros(4, np.int32)
+    for i in range(3 * MAX_FORMS):
+        form = Form(key=i, words=words, trace=trace, uses_before=0)
+        assert recorder.run(form, timeline.logs) is None
+    assert len(recorder._uses) == MAX_FORMS
+    again = Form(key=3 * MAX_FORMS - 1, words=words, trace=trace, uses_before=0)
+    for _ in range(3):
+        assert recorder.run(again, timeline.logs) is None  # refused once and for all
+    assert recorder._uses[again.key] < 0
+    assert all(a is b for a, b in zip(before, timeline.arrays(), strict=True))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ds4chat.cli import doctor_child, doctor_run
-from ds4chat.cli.doctor_child import Ask, check_files, check_fit, check_open
+from ds4chat.cli.doctor_child import Ask, check_engine, check_files, check_fit, check_open
 from ds4chat.cli.doctor_finding import Finding, Mark
 from ds4chat.engine.backend import choose_backend
 from ds4chat.engine.fit import Memory, Needs
@@ -32,8 +32,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> PairPaths:
     return make_pair(tmp_path_factory.mktemp("pair"), seed=31, **SMALL)
 
 
-def ask(pair: PairPaths, **changed: str) -> Ask:
-    return replace(Ask(model=str(pair.base), support=str(pair.support)), **changed)  # type: ignore[arg-type]
+def ask(pair: PairPaths, **changed: Any) -> Ask:
+    return replace(Ask(model=str(pair.base), support=str(pair.support)), **changed)
 
 
 def failures(findings: list[Finding]) -> list[Finding]:
@@ -158,6 +158,22 @@ def test_a_kernel_that_cannot_be_built_is_told() -> None:
     assert (found.name, found.mark) == ("qmatmul_q8_0", Mark.WARN)
     assert "no such header" in found.found
     assert found.fix
+
+
+@pytest.mark.parametrize(("backend", "mark"), [("cpu", Mark.WARN), ("cuda", Mark.OK)])
+def test_loose_operations_matter_where_no_kernel_stands_in(backend: str, mark: Mark) -> None:
+    result = OpResult(name="product", is_row_exact=False, nmse=1e-15)
+    found = doctor_child._judge(result, backend=backend)
+    assert (found.mark, bool(found.fix)) == (mark, mark is Mark.WARN)
+    assert "a row's bits depend on others" in found.found
+    assert ("our own kernels" in found.found) == (mark is Mark.OK)
+
+
+def test_operations_that_are_tried_one_by_one_are_not_tried_in_passing(pair: PairPaths) -> None:
+    names = {found.name for found in check_engine(ask(pair))}
+    assert "exact rows" in names
+    thorough = {found.name for found in check_engine(ask(pair, is_thorough=True))}
+    assert thorough == names - {"exact rows"}
 
 
 def test_own_kernels_stand_in_a_section_of_their_own() -> None:
