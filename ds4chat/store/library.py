@@ -76,6 +76,8 @@ class Library:
             is_absent = isinstance(error, FileNotFoundError | NotADirectoryError)
             if is_absent and not os.path.lexists(self.root):
                 return []
+            if isinstance(error, FileNotFoundError) and self.root.is_dir():
+                return self.names()  # another window made it in this instant
             raise trouble("cannot be listed", self.root, error) from error
         found = (e.name for e in entries if e.is_dir(follow_symlinks=False))
         return sorted(name for name in found if name[0] not in ".-~")

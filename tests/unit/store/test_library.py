@@ -378,3 +378,18 @@ def test_the_resume_command_survives_a_shell() -> None:
     assert resume_command("it's", Path("/my dir")) == (
         "ds4chat -r 'it'\"'\"'s' --sessions '/my dir'"
     )
+
+
+def test_a_folder_that_is_made_while_it_is_looked_for_is_read(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two windows begin at once: one looks, the other makes it, the first looks again."""
+    scan = os.scandir
+
+    def late(path: Path) -> object:
+        monkeypatch.setattr(os, "scandir", scan)
+        make(library, "theirs", "Hi")
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+
+    monkeypatch.setattr(os, "scandir", late)
+    assert library.names() == ["theirs"]
