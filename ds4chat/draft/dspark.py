@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import mlx.core as mx
 import numpy as np
@@ -89,6 +89,11 @@ class DraftLog:
         self.rings = [mx.zeros(shape, dtype=dtype) for _ in range(config.n_stages)]
         self.n_moves = 0
         self._window = config.block.window
+
+    @property
+    def owner(self) -> Self:
+        """See `engine.recording.State`."""
+        return self
 
     def arrays(self) -> list[mx.array]:
         """The rings."""

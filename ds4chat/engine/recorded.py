@@ -36,6 +36,11 @@ class Logs:
     rings: DraftLog | None
 
     @property
+    def owner(self) -> KVLog:
+        """See `State`."""
+        return self.log
+
+    @property
     def n_moves(self) -> int:
         """See `State`."""
         return self.log.n_moves + (self.rings.n_moves if self.rings else 0)

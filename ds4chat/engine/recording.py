@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
@@ -45,8 +46,19 @@ _log = logging.getLogger("ds4chat.kernels")
 _BITS = {1: mx.uint8, 2: mx.uint16, 4: mx.uint32, 8: mx.uint64}
 
 
+class Owner(Protocol):
+    """Who holds the first arrays of a state; it is not kept alive for them."""
+
+    def arrays(self) -> list[mx.array]:
+        """These arrays, as they are now."""
+
+
 class State(Protocol):
     """Arrays that a graph reads, or writes where they lie, and that outlive it."""
+
+    @property
+    def owner(self) -> Owner:
+        """Lives as long as the state."""
 
     @property
     def n_moves(self) -> int:
@@ -99,9 +111,10 @@ class _Moving:
 class _Recording:
     """A recorded form.
 
-    `bound` are the state's arrays that its graph touches, at `bases`, when they may have moved
-    `n_moves` times; `moving` are the nodes that touch them. `memory` are addresses and sizes
-    of all else that it writes to, and `held` the arrays to which that belongs.
+    `bound` are the arrays of the state of `owner` that its graph touches, at `bases`, when they
+    may have moved `n_moves` times; `moving` are the nodes that touch them. `memory` are
+    addresses and sizes of all else that it writes to, and `held` the arrays to which that
+    belongs.
     """
 
     graph: Graph
@@ -109,6 +122,7 @@ class _Recording:
     traced: Traced
     words_address: int
     answer_address: int
+    owner: weakref.ref[Owner]
     bound: list[mx.array]
     bases: list[int]
     memory: dict[int, int]
@@ -126,6 +140,13 @@ class _Recording:
             and len(self.bound) == len(arrays)
             and all(a is b for a, b in zip(self.bound, arrays, strict=True))
         )
+
+    def let_go(self) -> None:
+        """Hold no arrays that are nobody's state any more."""
+        owner = self.owner()
+        held = [] if owner is None else owner.arrays()
+        if not held or any(a is not b for a, b in zip(held, self.bound, strict=False)):
+            self.bound = []
 
 
 class Recorder:
@@ -215,10 +236,10 @@ class Recorder:
                 for at, place in moving.places.items():
                     moving.addresses[at] = bases[place.state] + place.offset
                 recording.graph.move(moving.node, moving.addresses)
-        for other in self._kept.values():  # what nobody will bind again is not held
-            if not other.is_bound(state, arrays):
-                other.bound = []
+        recording.owner = weakref.ref(state.owner)
         recording.bound, recording.bases = arrays, bases
+        for other in self._kept.values():
+            other.let_go()
         recording.n_moves = state.n_moves
 
     def _record_if_due(self, form: Form, state: State) -> _Recording | None:
@@ -285,6 +306,7 @@ class Recorder:
             traced=traced,
             words_address=where[id(traced.words)],
             answer_address=where[id(traced.answer)],
+            owner=weakref.ref(state.owner),
             bound=before,
             bases=[where[id(a)] for a in before],
             memory=program.memory,

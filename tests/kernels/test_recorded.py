@@ -249,3 +249,37 @@ def test_counts_of_uses_do_not_grow_without_end(through_mlx: Runner) -> None:
         assert recorder.run(again, timeline.logs) is None  # refused once and for all
     assert recorder._uses[again.key] < 0
     assert all(a is b for a, b in zip(before, timeline.arrays(), strict=True))
+
+
+def test_lanes_in_turn_keep_their_places_until_they_end(through_mlx: Runner) -> None:
+    """A lane with rows for a draft and one without have graphs of their own."""
+
+    class Counting(HostDevice):
+        asked = 0
+
+        def addresses(self, arrays: Sequence[mx.array]) -> list[int]:
+            self.asked += 1
+            return super().addresses(arrays)
+
+    device = Counting()
+    runner, passes = recording(through_mlx, device)
+    bare = runner.without_drafter()
+    quick, plain = begun(runner), begun(bare)
+    lanes = ((runner, quick), (bare, plain))
+    for run, timeline in lanes:
+        steps(run, timeline, [1] * (USES_BEFORE + 2))
+    assert passes.n_recorded == 2
+    asked = device.asked
+    for _ in range(3):
+        for run, timeline in lanes:
+            run.evaluate_rows(timeline, [7])
+            timeline.log.n += 1
+    assert device.asked == asked
+    held = [bool(kept.bound) for kept in passes._recorder._kept.values()]
+    assert held == [True, True]
+    del plain, lanes, timeline
+    for _ in bare.prefill(quick, [5]):  # the other lane's arrays are others
+        pass
+    runner.evaluate_rows(quick, [7])
+    held = [bool(kept.bound) for kept in passes._recorder._kept.values()]
+    assert sorted(held) == [False, True]
