@@ -46,7 +46,7 @@ moves = st.tuples(st.integers(0, 4), st.booleans())
 
 
 @pytest.mark.parametrize("kind", ["full", "half"])
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     n=st.sampled_from(BORDERS),
     temperature=st.sampled_from([0.0, 0.8, 1.5]),

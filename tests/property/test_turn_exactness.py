@@ -118,7 +118,7 @@ samplings = st.builds(
 
 
 @settings(
-    max_examples=20,
+    max_examples=30,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
