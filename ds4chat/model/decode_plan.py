@@ -252,7 +252,7 @@ class DecodePlanner:
         """Fill the buffer but for the ids, unless it is."""
         if layout.n == n:
             return layout
-        layout.n = n
+        layout.n = None  # until all of it is there: what is interrupted is no plan
         views, positions = layout.views, np.arange(n, n + length)
         for rope, at in ((self._plain, layout.plain), (self._compressed, layout.compressed)):
             _put_table(views, at, rope.rows(n, length))
@@ -268,6 +268,7 @@ class DecodePlanner:
             views[ratio.is_live][1 : 1 + ring] = any_seen
             if ratio.form.ratio:
                 self._fill_ratio(views, ratio, positions, 1 + ring)
+        layout.n = n
         return layout
 
     def _form(self, ratio: int, n: int, length: int) -> RatioForm:

@@ -195,3 +195,20 @@ def test_kept_rows_hold_what_is_asked_and_at_most_a_third_more(ratio: int) -> No
         assert kept % least == 0
     sizes = {kept_rows(ratio, n) for n in range(4096, 65536)}
     assert len(sizes) <= 4 * 4 + 1
+
+
+def test_a_plan_that_was_interrupted_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half a plan must not count as one: the next pass would see the wrong rows."""
+    plans = planner()
+    assert plans.kept(200, 1) is not None
+
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(DecodePlanner, "_fill_ratio", stop)
+        plans.kept(201, 1)
+    layout = plans.kept(201, 1)
+    wanted = planner().kept(201, 1)
+    assert layout is not None and wanted is not None
+    np.testing.assert_array_equal(layout.words, wanted.words)
