@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ds4chat.engine.backend import Backend
     from ds4chat.engine.fit import Memory, Needs
     from ds4chat.engine.op_probe import OpResult
+    from ds4chat.ops.dispatch import Dispatcher
 
 MODEL, COMPUTE, MEMORY = "model", "compute", "memory"
 OPERATIONS, KERNELS = "operations of MLX", "own kernels"
@@ -200,7 +201,7 @@ def _operations(backend: Backend) -> Iterator[Finding]:
     words = f"{len(results) - len(loose)} of {len(results)} operations give a row its own bits"
     if loose:
         found = f"{words}; not: {', '.join(loose)}"
-        yield _loose(COMPUTE, "exact rows", found, backend.name)
+        yield warn(COMPUTE, "exact rows", found, _loose_fix())
     elif not backend.is_order_fixed:
         found = f"{words} here; not proven for every shape on {backend.name}"
         yield ok(COMPUTE, "exact rows", found, _loose_fix())
@@ -212,24 +213,23 @@ def _loose_fix() -> str:
     return "Nothing to do: rows are verified one by one, which is exact and only slower."
 
 
-def _loose(section: str, name: str, found: str, backend: str) -> Finding:
-    """Rows of an operation of MLX have no bits of their own: kernels of ours may have."""
-    from ds4chat.engine.kernel_probe import GPU_BACKENDS
+def _judge(
+    result: OpResult, section: str = OPERATIONS, *, has_kernels: bool = False
+) -> Finding:
+    """One operation: wrong, inexact among other rows, or right.
 
-    if backend in GPU_BACKENDS:
-        return ok(section, name, f"{found}; passes of few rows use our own kernels")
-    return warn(section, name, found, _loose_fix())
-
-
-def _judge(result: OpResult, section: str = OPERATIONS, backend: str = "cpu") -> Finding:
-    """One operation: wrong, inexact among other rows, or right."""
+    `has_kernels`: kernels of our own, tried before, stand in for it in passes of few rows.
+    """
     name = result.name.removeprefix("kernel: ")
     if not result.is_right:
         found = f"wrong: error {result.nmse:.1e} against float64"
         return fail(section, name, found, f"{_MLX_FIX}; until then --backend cpu")
     found = f"error {result.nmse:.1e}"
     if not result.is_row_exact:
-        return _loose(section, name, f"{found}; a row's bits depend on others", backend)
+        found += "; a row's bits depend on others"
+        if has_kernels:
+            return ok(section, name, f"{found}: own kernels stand in for it")
+        return warn(section, name, found, _loose_fix())
     return ok(section, name, f"{found}; each row has its own bits")
 
 
@@ -243,13 +243,15 @@ def check_kernels(ask: Ask) -> Iterator[Finding]:
     from ds4chat.engine import op_probe
     from ds4chat.ops import dispatch
 
-    yield from _own_kernels(backend)  # first: after a fault of MLX a GPU answers nobody
+    # our own first: after a fault of MLX a GPU answers nobody
+    has_kernels = yield from _own_kernels(backend)
     dispatch.use(dispatch.choose(backend.name, is_wanted=False))
     for op in op_probe.stock_ops(op_probe.LARGE):
-        yield _judge(op_probe.probe(op), backend=backend.name)
+        yield _judge(op_probe.probe(op), has_kernels=has_kernels)
 
 
-def _own_kernels(backend: Backend) -> Iterator[Finding]:
+def _own_kernels(backend: Backend) -> Generator[Finding, None, bool]:
+    """Each of them tried; returns whether they can stand in for operations of MLX."""
     from ds4chat.engine import kernel_probe, op_probe
     from ds4chat.ops import dispatch
 
@@ -260,9 +262,18 @@ def _own_kernels(backend: Backend) -> Iterator[Finding]:
             f"none on {backend.name}: below are the operations of MLX that stand in for them"
         )
         yield ok(KERNELS, "in use", words)
+    results = []
     for op in kernel_probe.kernel_ops():
-        yield _judge(op_probe.probe(op), KERNELS)
+        results.append(op_probe.probe(op))
+        yield _judge(results[-1], KERNELS)
     yield from check_fallbacks(dispatcher.fallbacks)
+    return _stand_in(dispatcher, results)
+
+
+def _stand_in(dispatcher: Dispatcher, results: Sequence[OpResult]) -> bool:
+    """Whether kernels are in use here, and all of them are right and none was given up."""
+    is_whole = not dispatcher.is_reference and not dispatcher.fallbacks
+    return is_whole and all(result.is_right and result.is_row_exact for result in results)
 
 
 def check_fallbacks(fallbacks: Mapping[str, str]) -> Iterator[Finding]:

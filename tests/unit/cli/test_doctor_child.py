@@ -21,6 +21,7 @@ from ds4chat.engine.fit import Memory, Needs
 from ds4chat.engine.op_probe import OpResult
 from ds4chat.errors import Ds4Error
 from ds4chat.formats.gguf import GgufFile
+from ds4chat.ops.dispatch import Dispatcher
 from tests.engines import SMALL
 from tests.make_pair import PairPaths, make_pair
 
@@ -160,13 +161,36 @@ def test_a_kernel_that_cannot_be_built_is_told() -> None:
     assert found.fix
 
 
-@pytest.mark.parametrize(("backend", "mark"), [("cpu", Mark.WARN), ("cuda", Mark.OK)])
-def test_loose_operations_matter_where_no_kernel_stands_in(backend: str, mark: Mark) -> None:
+@pytest.mark.parametrize(("has_kernels", "mark"), [(False, Mark.WARN), (True, Mark.OK)])
+def test_loose_operations_matter_unless_kernels_were_tried(
+    has_kernels: bool, mark: Mark
+) -> None:
     result = OpResult(name="product", is_row_exact=False, nmse=1e-15)
-    found = doctor_child._judge(result, backend=backend)
+    found = doctor_child._judge(result, has_kernels=has_kernels)
     assert (found.mark, bool(found.fix)) == (mark, mark is Mark.WARN)
     assert "a row's bits depend on others" in found.found
-    assert ("our own kernels" in found.found) == (mark is Mark.OK)
+
+
+RIGHT = OpResult(name="kernel: a", is_row_exact=True, nmse=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("change", "fallbacks", "are_proven"),
+    [
+        ({}, {}, True),
+        ({"is_row_exact": False}, {}, False),
+        ({"nmse": 1.0}, {}, False),
+        ({}, {"keep_2": "not built"}, False),
+    ],
+)
+def test_kernels_stand_in_only_if_all_of_them_are_right(
+    change: dict[str, Any], fallbacks: dict[str, str], are_proven: bool
+) -> None:
+    results = [RIGHT, replace(RIGHT, **change)]
+    dispatcher = Dispatcher(backend="cuda", fallbacks=fallbacks)
+    assert doctor_child._stand_in(dispatcher, results) == are_proven
+    reference = Dispatcher(backend="reference")
+    assert not doctor_child._stand_in(reference, results)
 
 
 def test_operations_that_are_tried_one_by_one_are_not_tried_in_passing(pair: PairPaths) -> None:
